@@ -1,0 +1,134 @@
+"""Imports point only downwards, and the written tree is the real one."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RANKS = {
+    "workbench.errors": 0,
+    "workbench.registry": 1,
+    "workbench.config": 1,
+    "workbench.types": 1,
+    "workbench.prompts": 1,
+    "workbench.linalg": 1,
+    "workbench.stats": 1,
+    "workbench.data": 1,
+    "workbench.runs": 2,
+    "workbench.results": 2,
+    "workbench.models": 2,
+    "workbench.directions": 2,
+    "workbench.interventions": 2,
+    "workbench.engine": 3,
+    "workbench.activations": 4,
+    "workbench.readouts": 5,
+    "workbench.api": 6,
+    "workbench.sweeps": 6,
+    "workbench.studies": 6,
+    "workbench_training": 6,
+    "workbench.pipelines": 7,
+    "workbench.figures": 7,
+    "workbench_apps": 8,
+    "workbench.cli": 9,
+}
+PURE = ("workbench.directions", "workbench.interventions")
+SLOW = ("transformer_lens", "umap", "panel", "panel_material_ui", "bokeh")
+FOLDERS = {"workbench": "workbench", "training": "workbench_training", "apps": "workbench_apps"}
+
+
+def sources():
+    for folder, package in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = ".".join([package, *[p for p in parts if p != "__init__"]])
+            yield name, path
+
+
+def unit(module):
+    """The ranked unit that owns a module, or None for a package root and foreign modules."""
+    found = [name for name in RANKS if module == name or module.startswith(name + ".")]
+    return max(found, key=len) if found else None
+
+
+def imports(tree, module, path):
+    """Every imported module, wherever it stands; `from a import b` counts as a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+                for _ in range(node.level - 1):
+                    package = package.rpartition(".")[0]
+                base = f"{package}.{base}".rstrip(".")
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+MODULES = list(sources())
+
+
+def test_every_module_has_a_rank():
+    unranked = [name for name, _ in MODULES if unit(name) is None and name != "workbench"]
+    assert unranked == []
+
+
+@pytest.mark.parametrize(("module", "path"), MODULES, ids=[name for name, _ in MODULES])
+def test_imports_point_only_downwards(module, path):
+    if module == "workbench":
+        return
+    own = unit(module)
+    wrong = []
+    for target in imports(ast.parse(path.read_text()), module, path):
+        other = unit(target)
+        if other is None or other == own:
+            continue
+        if RANKS[other] >= RANKS[own]:
+            wrong.append(f"{target} (rank {RANKS[other]})")
+    assert wrong == [], f"{module} (rank {RANKS[own]}) imports {wrong}"
+
+
+def test_the_rule_sees_relative_and_type_checking_imports():
+    tree = ast.parse("if TYPE_CHECKING:\n    from ..engine import hooks\nfrom . import io")
+    found = set(imports(tree, "workbench.directions.ttpd", Path("ttpd.py")))
+    assert found == {"workbench.engine.hooks", "workbench.directions.io"}
+
+
+@pytest.mark.parametrize(("module", "path"), MODULES, ids=[name for name, _ in MODULES])
+def test_slow_packages_are_imported_inside_functions(module, path):
+    top = [
+        node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = {name.partition(".")[0] for name in imports(ast.Module(top, []), module, path)}
+    assert names.isdisjoint(SLOW) or module.startswith("workbench_apps.")
+
+
+@pytest.mark.parametrize("module", ["workbench", "workbench.cli"])
+def test_the_front_doors_import_without_torch(module):
+    heavy = ("torch", "pandas", "panel")
+    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_resolves():
+    import workbench
+
+    assert [name for name in workbench.__all__ if not hasattr(workbench, name)] == []
+
+
+def test_prints_live_in_the_command_line_alone():
+    loud = [
+        name
+        for name, path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert set(loud) <= {"workbench.cli"}

@@ -1,0 +1,81 @@
+"""An interpretability workbench: what does a model represent, and does that drive what it does?
+
+Public names resolve on first use, so that ``import workbench`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "workbench.activations": ("Activations", "open_activations"),
+    "workbench.api": ("capture", "fit", "gap", "intervene", "load", "measure"),
+    "workbench.directions": ("Directions", "open_directions", "save_directions"),
+    "workbench.errors": (
+        "ConfigError",
+        "DoctorError",
+        "FormatError",
+        "MismatchError",
+        "UnknownNameError",
+        "WorkbenchError",
+    ),
+    "workbench.interventions": ("EditLog", "Intervention"),
+    "workbench.prompts": ("PromptSet", "read_prompts"),
+    "workbench.registry": ("EDITS", "ENGINES", "METHODS", "READOUTS"),
+    "workbench.results": ("summarize",),
+    "workbench.sweeps": ("sweep",),
+    "workbench.types": ("LayerEdit", "Measurement", "ModelRef", "Read", "Request", "Subject"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [*sorted(_HOME), "__version__"]
+
+if TYPE_CHECKING:
+    from workbench.activations import Activations as Activations
+    from workbench.activations import open_activations as open_activations
+    from workbench.api import capture as capture
+    from workbench.api import fit as fit
+    from workbench.api import gap as gap
+    from workbench.api import intervene as intervene
+    from workbench.api import load as load
+    from workbench.api import measure as measure
+    from workbench.directions import Directions as Directions
+    from workbench.directions import open_directions as open_directions
+    from workbench.directions import save_directions as save_directions
+    from workbench.errors import ConfigError as ConfigError
+    from workbench.errors import DoctorError as DoctorError
+    from workbench.errors import FormatError as FormatError
+    from workbench.errors import MismatchError as MismatchError
+    from workbench.errors import UnknownNameError as UnknownNameError
+    from workbench.errors import WorkbenchError as WorkbenchError
+    from workbench.interventions import EditLog as EditLog
+    from workbench.interventions import Intervention as Intervention
+    from workbench.prompts import PromptSet as PromptSet
+    from workbench.prompts import read_prompts as read_prompts
+    from workbench.registry import EDITS as EDITS
+    from workbench.registry import ENGINES as ENGINES
+    from workbench.registry import METHODS as METHODS
+    from workbench.registry import READOUTS as READOUTS
+    from workbench.results import summarize as summarize
+    from workbench.sweeps import sweep as sweep
+    from workbench.types import LayerEdit as LayerEdit
+    from workbench.types import Measurement as Measurement
+    from workbench.types import ModelRef as ModelRef
+    from workbench.types import Read as Read
+    from workbench.types import Request as Request
+    from workbench.types import Subject as Subject
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,126 @@
+"""The four registries: names, and the factories whose files are imported when first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from workbench.errors import ConfigError, UnknownNameError, unknown
+
+T = TypeVar("T")
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+
+
+class Registry(Generic[T]):
+    """Factories by name; a module ``<package>.<name>`` is imported on the first use of ``name``.
+
+    Args:
+        kind: the word used in messages, such as "method".
+        package: the package whose modules register themselves when imported.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._factories: dict[str, Callable[..., T]] = {}
+
+    def register(self, name: str) -> Callable[[Factory], Factory]:
+        """Decorate a class or function so that ``name`` makes one; a second owner is refused."""
+
+        def keep(factory: Factory) -> Factory:
+            owner = self._factories.get(name)
+            if owner is not None and (owner.__module__, owner.__qualname__) != (
+                factory.__module__,
+                factory.__qualname__,
+            ):
+                raise ConfigError(
+                    f"{self.kind} {name!r} is registered by {owner.__module__} and again by "
+                    f"{factory.__module__}; rename one of them"
+                )
+            self._factories[name] = factory
+            return factory
+
+        return keep
+
+    def factory(self, name: str) -> Callable[..., T]:
+        """Return what makes ``name``.
+
+        Raises:
+            UnknownNameError: nothing is registered under ``name``; the nearest names are listed.
+        """
+        if name not in self._factories:
+            self._import(name)
+        if name not in self._factories:
+            load_entry_points()
+        if name not in self._factories:
+            raise self._unknown(name)
+        return self._factories[name]
+
+    def create(self, name: str, **params: Any) -> T:
+        """Make one ``name`` with the given parameters."""
+        return self.factory(name)(**params)
+
+    def names(self) -> list[str]:
+        """Return every registered name, after importing the whole package and the plug-ins."""
+        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
+            importlib.import_module(f"{self.package}.{module.name}")
+        load_entry_points()
+        return sorted(self._factories)
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self.factory(name)
+        except UnknownNameError:
+            return False
+        return True
+
+    def _import(self, name: str) -> None:
+        target = f"{self.package}.{name}"
+        if name.isidentifier() and importlib.util.find_spec(target) is not None:
+            importlib.import_module(target)
+
+    def _unknown(self, name: str) -> UnknownNameError:
+        return unknown(
+            self.kind, name, self.names(), f"`workbench list {self.kind}s` shows them all."
+        )
+
+
+METHODS: Registry[Any] = Registry("method", "workbench.directions")
+EDITS: Registry[Any] = Registry("edit", "workbench.interventions")
+READOUTS: Registry[Any] = Registry("readout", "workbench.readouts")
+ENGINES: Registry[Any] = Registry("engine", "workbench.engine")
+
+_loaded: set[str] = set()
+
+
+def load_entry_points() -> None:
+    """Import every installed plug-in once (entry-point group ``workbench.plugins``)."""
+    for point in entry_points(group="workbench.plugins"):
+        if point.value not in _loaded:
+            _loaded.add(point.value)
+            point.load()
+
+
+def load_plugin(path: Path) -> None:
+    """Import a user's own file, whose decorators fill the registries.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    if not path.is_file():
+        raise ConfigError(
+            f"no plug-in file {str(path)!r}; --plugin takes the path of a Python file"
+        )
+    name = f"workbench_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
