@@ -1,0 +1,31 @@
+"""The item sets that ship with the package, and where their files lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.errors import unknown
+
+_FILES = {
+    "statements": "statements/statements.jsonl",
+    "claims": "claims/claims.jsonl",
+    "choice": "claims/choice.jsonl",
+    "trust_game": "trust_game/trust_game.jsonl",
+}
+
+
+def item_sets() -> dict[str, Path]:
+    """Return the file of every item set by its name."""
+    return {name: Path(__file__).parent / file for name, file in _FILES.items()}
+
+
+def data_path(name: str) -> Path:
+    """Return the file of one item set.
+
+    Raises:
+        UnknownNameError: no set has that name.
+    """
+    sets = item_sets()
+    if name not in sets:
+        raise unknown("item set", name, sets)
+    return sets[name]

@@ -1,0 +1,1 @@
+"""True and false statements with their negations."""
