@@ -177,3 +177,10 @@ def test_no_double_article_or_space_is_left_by_a_template():
         assert "  " not in row["text"]
         assert "the The" not in row["text"]
         assert "{" not in row["text"]
+
+
+def test_no_statement_begins_with_its_subject():
+    for topic in TOPICS:
+        for fact in topic_facts(topic):
+            assert not fact.affirm.startswith("{subject}")
+            assert not fact.deny.startswith("{subject}")
