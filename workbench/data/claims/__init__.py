@@ -1,0 +1,1 @@
+"""Four worlds' claims about what users of AI assistants aim at."""
