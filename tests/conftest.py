@@ -1,0 +1,108 @@
+"""Fixtures shared by every test: tiny models without network, and the real SmolLM2.
+
+Helpers reach tests as fixtures that return functions (``tiny_folder``, ``subject_of``, ...), since
+test files are no package.
+"""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers: fast tests never ask a hub
+
+_spec = importlib.util.spec_from_file_location("tiny", Path(__file__).with_name("tiny.py"))
+tiny = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tiny)
+
+
+def with_runner(subject):
+    """Give the subject the default engine, as ``wb.load`` does."""
+    if importlib.util.find_spec("workbench.engine.hooks") is not None:
+        from workbench.registry import ENGINES
+
+        subject.runner = ENGINES.create("hooks")
+    return subject
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer():
+    """``(template="chatml", bos=False, pad="<|im_end|>") -> tokenizer``; see tests/tiny.py."""
+    return tiny.tiny_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tiny_network():
+    """``(family="qwen3", vocabulary=512, layers=4, seed=0) -> model`` with random weights."""
+    return tiny.tiny_network
+
+
+@pytest.fixture(scope="session")
+def tiny_model():
+    """A 4-block, width-32 Qwen3 that fits the default tiny tokenizer; do not change it."""
+    return tiny.tiny_network("qwen3", len(tiny.tiny_tokenizer()))
+
+
+@pytest.fixture(scope="session")
+def tiny_folder():
+    """``(path, family="qwen3", template=..., bos=..., seed=0, layers=4) -> model folder``."""
+    return tiny.tiny_folder
+
+
+@pytest.fixture(scope="session")
+def tiny_adapter():
+    """``(path, base_folder, seed=1, rank=4, scale=0.3) -> LoRA adapter folder``."""
+    return tiny.tiny_adapter
+
+
+@pytest.fixture(params=tiny.FAMILIES)
+def family(request):
+    """Each family in turn, for laws that hold on all of them."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def families():
+    """The names of the tiny families."""
+    return tiny.FAMILIES
+
+
+@pytest.fixture(scope="session")
+def make_subject(tmp_path_factory):
+    """``(family="qwen3", **options of tiny_folder) -> a fresh float32 Subject on the CPU``."""
+    from workbench.models import read_checkpoint
+
+    def make(family="qwen3", **options):
+        folder = tiny.tiny_folder(tmp_path_factory.mktemp("tiny") / family, family, **options)
+        return with_runner(read_checkpoint(str(folder), dtype="float32", device="cpu"))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def subject_of(make_subject):
+    """As ``make_subject``, but one Subject for the whole session: do not change its weights."""
+    kept = {}
+
+    def keep(family="qwen3", **options):
+        key = (family, *sorted(options.items()))
+        if key not in kept:
+            kept[key] = make_subject(family, **options)
+        return kept[key]
+
+    return keep
+
+
+@pytest.fixture(scope="session")
+def tiny_subject(subject_of):
+    """The tiny Qwen3 as a Subject with the default engine; do not change its weights."""
+    return subject_of("qwen3")
+
+
+@pytest.fixture(scope="session")
+def real_subject():
+    """SmolLM2-135M-Instruct in float32, for tests marked ``real``."""
+    from workbench.models import read_checkpoint
+
+    return with_runner(read_checkpoint("smollm2", dtype="float32", device="cpu"))
