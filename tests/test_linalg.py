@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from workbench import linalg
+
+RNG = np.random.default_rng(0)
+
+
+def test_a_residual_is_orthogonal_to_every_nuisance_even_to_dependent_ones():
+    nuisances = RNG.standard_normal((3, 20))
+    nuisances = np.concatenate([nuisances, nuisances[:1] * -2, nuisances[:1] + nuisances[1:2]])
+    left = linalg.residualise(RNG.standard_normal((4, 20)), nuisances)
+    assert np.abs(linalg.cosine(left, nuisances)).max() < 1e-12
+    assert linalg.orthonormal(nuisances).shape == (3, 20)
+
+
+def test_a_residual_keeps_what_was_orthogonal_and_repeats_itself():
+    nuisance, v = RNG.standard_normal((1, 8)), RNG.standard_normal(8)
+    once = linalg.residualise(v, nuisance)
+    np.testing.assert_allclose(linalg.residualise(once, nuisance), once, atol=1e-14)
+    np.testing.assert_allclose(once @ once, once @ v)
+
+
+def test_a_projection_is_in_the_units_of_the_activations_and_blind_to_the_length_of_v():
+    x, v = RNG.standard_normal((5, 8)), RNG.standard_normal(8)
+    np.testing.assert_allclose(linalg.project(x, v), linalg.project(x, 30 * v))
+    np.testing.assert_allclose(linalg.project(v[None], v), [np.linalg.norm(v)])
+
+
+def test_a_zero_vector_has_no_direction():
+    with pytest.raises(ValueError, match="1 of 2 vectors are zero"):
+        linalg.unit(np.array([[0.0, 0.0], [1.0, 0.0]]))
+
+
+def test_half_floats_do_not_overflow():
+    v = np.full(4, 30000, np.float16)
+    assert linalg.unit(v).dtype == np.float32
+    np.testing.assert_allclose(linalg.unit(v), 0.5, rtol=1e-6)
+
+
+def test_random_units_depend_on_the_seed_alone():
+    a, b, c = (linalg.random_unit(3, 16, seed) for seed in (1, 1, 2))
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+    np.testing.assert_allclose(np.linalg.norm(a, axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("K", "d", "band"), [(275, 5120, 0.0522), (240, 5120, 0.0517)])
+def test_the_random_band_is_the_published_one(K, d, band):
+    assert linalg.random_band(K, d) == pytest.approx(band, rel=0.01)
+    normal = norm.ppf(1 - (1 - 0.95 ** (1 / K)) / 2) / np.sqrt(d)
+    assert linalg.random_band(K, d) == pytest.approx(normal, rel=0.01)
+
+
+def test_the_simulated_band_meets_the_closed_form():
+    bank = RNG.standard_normal((275, 5120)).astype(np.float32)
+    simulated = linalg.simulated_band(bank, draws=3000, seed=1)
+    assert simulated == pytest.approx(linalg.random_band(275, 5120), rel=0.03)
+
+
+def test_the_band_is_exact_for_one_vector_in_three_dimensions():
+    assert linalg.random_band(1, 3, 0.5) == pytest.approx(0.5)  # |cos| is uniform on a sphere

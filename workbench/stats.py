@@ -1,0 +1,206 @@
+"""From items to numbers with an interval: AUC, cluster bootstrap, pairs, seeds, permutations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+from numpy import ndarray
+from scipy.special import stdtrit
+from scipy.stats import rankdata
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number, the interval around it, and what the interval is over."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """How many units the interval rests on."""
+    unit: str
+    """What was counted: fact, proposition, seed, item."""
+    name: str
+    """Such as "95% bootstrap over facts"."""
+
+
+def auc(
+    scores: Float[ndarray, " n *m"], labels: Bool[ndarray, " n"]
+) -> Float[ndarray, " *m"] | float:
+    """Return P(a true item scores above a false one), ties counting half, for each column.
+
+    Raises:
+        ValueError: the labels are all of one class.
+    """
+    positive = _two_classes(labels)
+    if scores.ndim == 1:
+        return float(_column_aucs(scores[None], labels, positive)[0])
+    columns = np.ascontiguousarray(scores.reshape(len(labels), -1).T)
+    return _column_aucs(columns, labels, positive).reshape(scores.shape[1:])
+
+
+def _two_classes(labels: ndarray) -> int:
+    positive = int(labels.sum())
+    if positive in (0, len(labels)):
+        raise ValueError(f"an AUC needs both classes; got {positive} true of {len(labels)}")
+    return positive
+
+
+def _column_aucs(columns: ndarray, labels: ndarray, positive: int) -> ndarray:
+    """Mann-Whitney from rank sums; only columns with ties pay for averaged ranks."""
+    order = np.argsort(columns, axis=1)
+    ranked = np.take_along_axis(columns, order, axis=1)
+    places = np.arange(1, len(labels) + 1, dtype=np.float64)
+    sums = labels[order] @ places
+    tied = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    if tied.any():
+        sums[tied] = rankdata(columns[tied], axis=1)[:, labels].sum(axis=1)
+    sums[np.isnan(ranked[:, -1])] = np.nan  # NaN sorts last; it must not pass for a high score
+    return np.asarray(
+        (sums - positive * (positive + 1) / 2) / (positive * (len(labels) - positive))
+    )
+
+
+def weighted_auc(
+    scores: Float[ndarray, " n"], labels: Bool[ndarray, " n"], weights: Float[ndarray, "b n"]
+) -> Float[ndarray, " b"]:
+    """Return the AUC under each row of item weights; NaN where a row leaves a class empty."""
+    order = np.argsort(scores)
+    ranked, weights = scores[order], weights[:, order]
+    true = labels[order]
+    below = np.zeros((len(weights), len(order) + 1))
+    np.cumsum(weights * ~true, axis=1, out=below[:, 1:])
+    first = np.searchsorted(ranked, ranked[true], "left")
+    after = np.searchsorted(ranked, ranked[true], "right")
+    wins = (weights[:, true] * (below[:, first] + below[:, after])).sum(axis=1) / 2
+    pairs = weights[:, true].sum(axis=1) * below[:, -1]
+    return np.asarray(np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
+
+
+def cluster_weights(
+    groups: Shaped[ndarray, " n"], draws: int, seed: int
+) -> tuple[Float[ndarray, "b n"], int]:
+    """Draw whole groups with replacement: how often each item stands in each draw, and n groups."""
+    names, member = np.unique(groups, return_inverse=True)
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
+    return counts[:, member].astype(np.float64), len(names)
+
+
+def bootstrap_interval(
+    values: Float[ndarray, " n"],
+    groups: Shaped[ndarray, " n"] | None = None,
+    *,
+    unit: str = "item",
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Mean of ``values`` with a percentile interval over resampled groups (items by default)."""
+    _some(values, 1)
+    weights, n = cluster_weights(np.arange(len(values)) if groups is None else groups, draws, seed)
+    means = weights @ values.astype(np.float64) / weights.sum(axis=1)
+    low, high = percentiles(means, level)
+    name = f"{level:.0%} bootstrap over {unit}s"
+    return Interval(float(values.mean(dtype=np.float64)), low, high, n, unit, name)
+
+
+def bootstrap_auc(
+    scores: Float[ndarray, " n"],
+    labels: Bool[ndarray, " n"],
+    groups: Shaped[ndarray, " n"] | None = None,
+    *,
+    unit: str = "item",
+    draws: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """AUC with a percentile interval over resampled groups; draws of one class are left out."""
+    weights, n = cluster_weights(np.arange(len(labels)) if groups is None else groups, draws, seed)
+    low, high = percentiles(weighted_auc(scores, labels, weights), level)
+    return Interval(
+        float(auc(scores, labels)), low, high, n, unit, f"{level:.0%} bootstrap over {unit}s"
+    )
+
+
+def percentiles(draws: Float[ndarray, " b"], level: float) -> tuple[float, float]:
+    """Return the middle ``level`` of the draws that are numbers."""
+    kept = draws[~np.isnan(draws)]
+    if not len(kept):
+        raise ValueError("no draw gave a number; the groups are too few to resample")
+    low, high = np.quantile(kept, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def paired_difference(
+    first: Float[ndarray, " n"],
+    second: Float[ndarray, " n"],
+    groups: Shaped[ndarray, " n"] | None = None,
+    *,
+    unit: str = "item",
+    method: Literal["t", "bootstrap"] = "t",
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Mean of ``first - second``, row by row; rows of one group are averaged before the interval.
+
+    Raises:
+        ValueError: fewer than two units are left, or a value is not finite.
+    """
+    differences = first.astype(np.float64) - second.astype(np.float64)
+    if groups is not None:
+        differences = group_means(differences, groups)
+    _some(differences, 2)
+    if method == "bootstrap":
+        return bootstrap_interval(differences, unit=unit, level=level, seed=seed)
+    return _t_interval(differences, unit, level)
+
+
+def seed_mean(values: Float[ndarray, " n"], level: float = 0.95) -> Interval:
+    """Mean over training seeds (one value each) with its t interval.
+
+    Raises:
+        ValueError: there are fewer than two seeds, so nothing says how far seeds differ.
+    """
+    _some(values, 2)
+    return _t_interval(values.astype(np.float64), "seed", level)
+
+
+def group_means(values: Float[ndarray, " n"], groups: Shaped[ndarray, " n"]) -> ndarray:
+    """Return one mean for each group, in sorted order of the groups."""
+    _, member, count = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(np.bincount(member, values) / count)
+
+
+def permute_within(
+    values: Shaped[ndarray, " n"], strata: Int[ndarray, " n"], draws: int, seed: int
+) -> Shaped[ndarray, "b n"]:
+    """Shuffle ``values`` inside each stratum, ``draws`` times over."""
+    keys = strata + np.random.default_rng(seed).random((draws, len(values)))
+    shuffled = np.empty((draws, len(values)), values.dtype)
+    sorted_values = values[np.argsort(strata, kind="stable")]
+    np.put_along_axis(
+        shuffled, np.argsort(keys, axis=1), np.broadcast_to(sorted_values, shuffled.shape), axis=1
+    )
+    return shuffled
+
+
+def percentile_rank(value: float, null: Float[ndarray, " b"]) -> float:
+    """Return the share of the null below ``value``, ties counting half, in 0 to 100."""
+    return float(100 * ((null < value).mean() + (null == value).mean() / 2))
+
+
+def _t_interval(values: ndarray, unit: str, level: float) -> Interval:
+    n, mean = len(values), float(values.mean())
+    reach = float(stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - reach, mean + reach, n, unit, f"{level:.0%} t over {unit}s")
+
+
+def _some(values: ndarray, least: int) -> None:
+    if len(values) < least:
+        raise ValueError(f"needs at least {least} values; got {len(values)}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{int((~np.isfinite(values)).sum())} of {len(values)} are not finite")
