@@ -1,0 +1,207 @@
+"""What a readout does as the dose of an edit grows, never without its random-direction controls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench.figures.theme import (
+    Theme,
+    add_hover,
+    add_legend,
+    add_note,
+    arrays,
+    blank_figure,
+    theme_named,
+)
+
+LINEAR = 4.0
+"""Doses within plus and minus this are drawn to scale; beyond it the axis is logarithmic."""
+LOW_MASS = 0.5
+UNITS = {
+    "raw": "multiples of the stored vector",
+    "norm": "fractions of the mean residual norm",
+    "gap": "multiples of the natural gap",
+}
+
+
+def symlog(dose: float) -> float:
+    """Place a dose on an axis that is linear within ``LINEAR`` and logarithmic beyond it."""
+    if abs(dose) <= LINEAR:
+        return float(dose)
+    return math.copysign(LINEAR * (1 + math.log(abs(dose) / LINEAR)), dose)
+
+
+def dose_response(
+    curve: pd.DataFrame,
+    controls: pd.DataFrame,
+    *,
+    theme: str = "light",
+    title: str = "",
+    measure: str = "value",
+    unit: str = "raw",
+    color: int = 0,
+    height: int = 320,
+) -> Any:
+    """Draw the mean by dose with its interval over the range of the random directions.
+
+    Args:
+        curve: columns ``dose, mean, low, high, n, unit, interval``, one row for each dose.
+        controls: columns ``control, dose, mean``: one line for each random direction. May be
+            empty; the figure then says that the curve has nothing to be compared with.
+        theme: light or dark.
+        title: which subject, direction and condition.
+        measure: name of the y axis.
+        unit: unit of the dose: raw, norm or gap.
+        color: position in the palette.
+        height: in pixels.
+    """
+    if curve["dose"].duplicated().any():
+        raise ValueError("one row for each dose is expected; choose one condition first")
+    look = theme_named(theme)
+    figure = blank_figure(
+        look,
+        title or f"{measure} by dose",
+        _describe(curve, controls, title, measure),
+        height=height,
+        x_axis_label=f"dose ({UNITS.get(unit, unit)})",
+        y_axis_label=measure.replace("_", " "),
+    )
+    doses = sorted(set(curve["dose"]) | set(controls["dose"]))
+    _set_ticks(figure, doses)
+    items = _add_controls(figure, look, controls)
+    items = _add_curve(figure, look, curve, color) + items
+    add_legend(figure, look, items)
+    if controls.empty:
+        add_note(figure, look, "no random-direction controls in this run", color=look.warning)
+    return figure
+
+
+def mass_by_dose(
+    curve: pd.DataFrame,
+    controls: pd.DataFrame,
+    *,
+    theme: str = "light",
+    unit: str = "raw",
+    height: int = 190,
+) -> Any:
+    """Draw the mean probability on allowed answers by dose; below 0.5 it is flagged.
+
+    Args:
+        curve: columns ``dose, mass, n``.
+        controls: columns ``control, dose, mass``.
+        theme: light or dark.
+        unit: unit of the dose.
+        height: in pixels.
+    """
+    look = theme_named(theme)
+    low = curve[curve["mass"] < LOW_MASS]
+    warning = f"mean mass is under {LOW_MASS} at {len(low)} of {len(curve)} doses"
+    figure = blank_figure(
+        look,
+        "Probability on allowed answers",
+        f"Mean probability on allowed answers by dose; {warning}.",
+        height=height,
+        x_axis_label=f"dose ({UNITS.get(unit, unit)})",
+        y_axis_label="mean mass",
+    )
+    figure.y_range.start, figure.y_range.end = 0, 1.05
+    _set_ticks(figure, sorted(set(curve["dose"]) | set(controls["dose"])))
+    for _, rows in controls.groupby("control"):
+        _line(figure, rows, "mass", color=look.band, line_width=1, line_alpha=0.5)
+    _line(figure, curve, "mass", color=look.palette[0], line_width=2.4)
+    _add_limit(figure, look)
+    colors = [look.warning if mass < LOW_MASS else look.palette[0] for mass in curve["mass"]]
+    dots = figure.scatter("x", "mass", source=_source(curve, ink=colors), color="ink", size=8)
+    add_hover(figure, [dots], [("dose", "@dose"), ("mean mass", "@mass{0.000}"), ("n", "@n")])
+    if len(low):
+        add_note(figure, look, f"{warning}: read those with care", color=look.warning)
+    return figure
+
+
+def _describe(curve: pd.DataFrame, controls: pd.DataFrame, title: str, measure: str) -> str:
+    ends = curve.sort_values("dose").iloc[[0, -1]] if len(curve) else curve
+    parts = [f"{row.mean:.3g} at dose {row.dose:g}" for row in ends.itertuples(index=False)]
+    count = controls["control"].nunique()
+    return f"{title or measure}: {measure} is {', '.join(parts)}; {count} random directions."
+
+
+def _set_ticks(figure: Any, doses: list[float]) -> None:
+    """Label positions with the doses themselves, whatever the axis does to them."""
+    step = max(1, math.ceil(len(doses) / 11))
+    kept = sorted({*doses[::step], *(d for d in doses if d == 0)})
+    figure.xaxis.ticker = [symlog(dose) for dose in kept]
+    figure.xaxis.major_label_overrides = {symlog(dose): f"{dose:g}" for dose in kept}
+    figure.xgrid.ticker = figure.xaxis[0].ticker
+
+
+def _source(rows: pd.DataFrame, **more: Any) -> Any:
+    from bokeh.models import ColumnDataSource
+
+    ordered = rows.sort_values("dose", kind="stable")
+    data = arrays(ordered)
+    data["x"] = np.array([symlog(dose) for dose in ordered["dose"]])
+    order = np.argsort(rows["dose"].to_numpy(), kind="stable")
+    data |= {name: np.asarray(values)[order] for name, values in more.items()}
+    return ColumnDataSource(data)
+
+
+def _line(figure: Any, rows: pd.DataFrame, column: str, **style: Any) -> Any:
+    return figure.line("x", column, source=_source(rows), **style)
+
+
+def _add_controls(figure: Any, look: Theme, controls: pd.DataFrame) -> list[Any]:
+    if controls.empty:
+        return []
+    ends = controls.groupby("dose")["mean"].agg(["min", "max"]).reset_index()
+    band = figure.varea(
+        "x", "min", "max", source=_source(ends), fill_color=look.band, fill_alpha=0.22
+    )
+    lines = [
+        _line(figure, rows, "mean", color=look.band, line_width=1, line_alpha=0.75)
+        for _, rows in controls.groupby("control")
+    ]
+    count = controls["control"].nunique()
+    return [(f"range of {count} random directions", [band, *lines[:1]])]
+
+
+def _add_curve(figure: Any, look: Theme, curve: pd.DataFrame, color: int) -> list[Any]:
+    from bokeh.models import Whisker
+
+    ink = look.palette[color % len(look.palette)]
+    source = _source(curve)
+    band = figure.varea("x", "low", "high", source=source, fill_color=ink, fill_alpha=0.16)
+    line = figure.line("x", "mean", source=source, color=ink, line_width=2.6)
+    dots = figure.scatter("x", "mean", source=source, color=ink, size=8)
+    whisker = Whisker(base="x", lower="low", upper="high", source=source, line_color=ink)
+    whisker.upper_head.line_color = whisker.lower_head.line_color = ink
+    whisker.upper_head.size = whisker.lower_head.size = 6
+    figure.add_layout(whisker)
+    add_hover(
+        figure,
+        [dots],
+        [
+            ("dose", "@dose"),
+            ("mean", "@mean{0.000}"),
+            ("interval", "@low{0.000} to @high{0.000}"),
+            ("n", "@n @unit"),
+        ],
+    )
+    return [("steered: mean and interval", [line, dots, band])]
+
+
+def _add_limit(figure: Any, look: Theme) -> None:
+    from bokeh.models import Span
+
+    figure.add_layout(
+        Span(
+            location=LOW_MASS,
+            dimension="width",
+            line_color=look.warning,
+            line_alpha=0.6,
+            line_dash="dashed",
+        )
+    )
