@@ -1,1 +1,8 @@
+"""Edits of the residual stream as pure functions, and what to do with them where."""
 
+from workbench.interventions.dose import Gap
+from workbench.interventions.intervention import Intervention
+from workbench.interventions.log import EditLog, EditRow
+from workbench.interventions.scope import SCOPES, scope_mask
+
+__all__ = ["SCOPES", "EditLog", "EditRow", "Gap", "Intervention", "scope_mask"]

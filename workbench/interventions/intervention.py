@@ -1,0 +1,248 @@
+"""An edit at chosen layers along one named direction, in units that travel between models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from workbench.errors import MismatchError, WorkbenchError
+from workbench.interventions.dose import UNITS, Gap, to_raw
+from workbench.interventions.scope import check_scope
+from workbench.registry import EDITS
+from workbench.types import Arm, DirectionsLike, LayerEdit, ModelStamp, ndarray
+
+Threshold = float | int | Mapping[int, float]
+"""One number for every layer, or one by layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intervention:
+    """What to do, where, how strongly and at which tokens; `arm` makes it concrete.
+
+    Make one with `add`, `ablate` or `cap`; ``dataclasses.replace(one, dose=2.0)`` gives another
+    dose of the same.
+    """
+
+    directions: DirectionsLike
+    edit: str
+    layers: tuple[int, ...]
+    dose: float
+    unit: str = "raw"
+    scope: str = "all"
+    rows: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Further numbers of the edit, by layer, such as ``floor``."""
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _check_single(self.directions)
+        _check_layers(self.layers, self.directions)
+        check_scope(self.scope)
+        if self.unit not in UNITS:
+            raise ValueError(f"unit {self.unit!r}; expected one of {', '.join(UNITS)}")
+        if self.edit != "add" and self.unit != "raw":
+            raise ValueError(
+                f"unit {self.unit!r} for {self.edit}, whose dose is a blend (0 none, 1 full); "
+                'expected unit="raw"'
+            )
+        if not math.isfinite(self.dose):
+            raise ValueError(f"dose {self.dose}; expected a finite number")
+
+    @classmethod
+    def of(
+        cls,
+        edit: str,
+        directions: DirectionsLike,
+        *,
+        layers: Sequence[int] | None = None,
+        dose: float | int = 1.0,
+        unit: str = "raw",
+        scope: str = "all",
+        name: str | None = None,
+        **thresholds: Threshold,
+    ) -> Intervention:
+        """Return the intervention of a registered edit, whose further numbers are ``thresholds``.
+
+        Raises:
+            WorkbenchError: an unknown edit or scope, or a layer that the directions lack.
+            ValueError: several directions, a unit that the edit does not have, a dose that is not
+                finite, or thresholds that make no band.
+        """
+        EDITS.factory(edit)
+        _check_single(directions)
+        at = tuple(int(layer) for layer in (directions.layers if layers is None else layers))
+        if edit == "cap":
+            thresholds = {"floor": -math.inf, "ceiling": math.inf, **thresholds}
+        rows = {key: _by_layer(key, value, at) for key, value in thresholds.items()}
+        if edit == "cap":
+            _check_band(rows["floor"], rows["ceiling"])
+        title = name if name is not None else f"{edit} {directions.names[0]}"
+        return cls(directions, edit, at, float(dose), unit, scope, rows, title)
+
+    @classmethod
+    def add(cls, directions: DirectionsLike, **settings: Any) -> Intervention:
+        """Shift along the direction.
+
+        Args:
+            directions: exactly one direction.
+            settings: ``layers`` (all of the directions' by default), ``dose``, ``unit`` ("raw":
+                multiples of the stored vector, "norm": fractions of the mean residual norm,
+                "gap": natural gaps), ``scope`` and ``name``, as in `of`.
+
+        Raises:
+            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            ValueError: several directions, an unknown unit, or a dose that is not finite.
+        """
+        return cls.of("add", directions, **settings)
+
+    @classmethod
+    def ablate(cls, directions: DirectionsLike, **settings: Any) -> Intervention:
+        """Remove the component along the direction; ``dose`` blends (0 none, 1 full).
+
+        Args:
+            directions: exactly one direction.
+            settings: ``layers``, ``dose``, ``scope`` and ``name``, as in `of`.
+
+        Raises:
+            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            ValueError: several directions, a unit other than raw, or a dose that is not finite.
+        """
+        return cls.of("ablate", directions, **settings)
+
+    @classmethod
+    def cap(
+        cls,
+        directions: DirectionsLike,
+        *,
+        floor: Threshold = -math.inf,
+        ceiling: Threshold = math.inf,
+        **settings: Any,
+    ) -> Intervention:
+        """Keep the coordinate along the unit direction inside [floor, ceiling].
+
+        Args:
+            directions: exactly one direction.
+            floor: residual-stream units, for all layers or by layer; -inf switches it off.
+            ceiling: the same on the other side; +inf switches it off.
+            settings: ``layers``, ``dose`` (a blend), ``scope`` and ``name``, as in `of`.
+
+        Raises:
+            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            ValueError: a floor of +inf, a ceiling of -inf, a floor above its ceiling, NaN, or a
+                layer without a threshold.
+        """
+        return cls.of("cap", directions, floor=floor, ceiling=ceiling, **settings)
+
+    def arm(
+        self,
+        stamp: ModelStamp | None = None,
+        *,
+        norms: Float[ndarray, " l"] | None = None,
+        gap: Gap | None = None,
+    ) -> Arm:
+        """Return the edits in raw units, one a layer.
+
+        Args:
+            stamp: the subject's; the directions must belong to the same kind of model.
+            norms: mean residual norm at each of the directions' layers; their own by default.
+            gap: the natural gap along the direction.
+
+        Raises:
+            MismatchError: the directions belong to another model.
+            WorkbenchError: a vector is zero or not finite, or a norm or gap is missing.
+        """
+        if stamp is not None:
+            self.directions.model.refuse_other(stamp, f"direction {self.directions.names[0]!r}")
+        norms = self.directions.norms if norms is None else norms
+        if norms is not None and len(norms) != len(self.directions.layers):
+            raise MismatchError(
+                f"{len(norms)} norms for {len(self.directions.layers)} layers; give one for each "
+                "layer of the directions, in their order"
+            )
+        return tuple(self._layer_edit(layer, norms, gap) for layer in self.layers)
+
+    def _layer_edit(self, layer: int, norms: ndarray | None, gap: Gap | None) -> LayerEdit:
+        row = self.directions.layers.index(layer)
+        vector = np.asarray(self.directions.vectors[0, row], np.float64)
+        length = _length(vector, self.directions.names[0], layer)
+        norm = None if norms is None else float(norms[row])
+        dose = self.dose
+        if self.edit == "add":
+            dose = to_raw(self.dose, self.unit, length=length, norm=norm, gap=gap)
+        return LayerEdit(
+            layer=layer,
+            name=self.edit,
+            edit=EDITS.create(self.edit),
+            v=(vector / length).astype(np.float32),
+            dose=dose,
+            scope=self.scope,
+            rows={name: by_layer[layer] for name, by_layer in self.rows.items()},
+        )
+
+
+def _check_single(directions: DirectionsLike) -> None:
+    if len(directions.names) != 1:
+        listed = ", ".join(repr(name) for name in directions.names)
+        raise ValueError(
+            f"{len(directions.names)} directions ({listed}); an intervention takes one: pick "
+            'directions["name"]'
+        )
+
+
+def _check_layers(layers: Sequence[int], directions: DirectionsLike) -> None:
+    if not layers or len(set(layers)) != len(layers):
+        raise ValueError(f"layers {list(layers)}; expected at least one, each once")
+    missing = [layer for layer in layers if layer not in directions.layers]
+    if missing:
+        known = ", ".join(str(layer) for layer in directions.layers)
+        raise WorkbenchError(
+            f"no vector at layer {missing[0]} in direction {directions.names[0]!r}; its layers: "
+            f"{known}; choose among them or fit that layer"
+        )
+
+
+def _by_layer(name: str, threshold: Threshold, layers: Sequence[int]) -> dict[int, float]:
+    if not isinstance(threshold, Mapping):
+        return {layer: float(threshold) for layer in layers}
+    missing = [layer for layer in layers if layer not in threshold]
+    if missing:
+        raise ValueError(
+            f"no {name} for layer {missing[0]}; given for {', '.join(map(str, threshold))}"
+        )
+    return {layer: float(threshold[layer]) for layer in layers}
+
+
+def _check_band(floors: Mapping[int, float], ceilings: Mapping[int, float]) -> None:
+    for layer, floor in floors.items():
+        ceiling = ceilings[layer]
+        if math.isnan(floor) or math.isnan(ceiling):
+            raise ValueError(f"layer {layer}: floor {floor}, ceiling {ceiling}; expected numbers")
+        if floor == math.inf or ceiling == -math.inf:
+            raise ValueError(
+                f"layer {layer}: floor {floor}, ceiling {ceiling} would send every token to "
+                "infinity; a floor is switched off by -inf, a ceiling by +inf"
+            )
+        if floor > ceiling:
+            raise ValueError(
+                f"layer {layer}: floor {floor} above ceiling {ceiling}; swap them, or turn the "
+                "direction's sign"
+            )
+
+
+def _length(vector: ndarray, name: str, layer: int) -> float:
+    length = float(np.linalg.norm(vector))
+    if not math.isfinite(length):
+        raise WorkbenchError(
+            f"direction {name!r} at layer {layer} has values that are not finite; fit it again, "
+            "with activations checked for overflow"
+        )
+    if length == 0:
+        raise WorkbenchError(
+            f"direction {name!r} at layer {layer} is zero, so it points nowhere; choose other "
+            "layers or fit it again"
+        )
+    return length
