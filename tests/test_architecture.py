@@ -17,6 +17,7 @@ RANKS = {
     "workbench.linalg": 1,
     "workbench.stats": 1,
     "workbench.data": 1,
+    "workbench.library": 2,
     "workbench.runs": 2,
     "workbench.results": 2,
     "workbench.models": 2,

@@ -1,0 +1,100 @@
+"""Prompt sets: readers, columns, and every bad row named."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from workbench.errors import ConfigError, UnknownNameError
+from workbench.library import open_prompts, sources
+from workbench.prompts import PromptSet, read_prompts
+
+ROWS = [
+    {"id": "a", "text": "One is less than two.", "label": 1, "topic": "numbers"},
+    {"id": "b", "text": "Two is less than one.", "label": 0, "topic": "numbers"},
+]
+
+
+def test_csv_jsonl_and_parquet_give_the_same_set(tmp_path):
+    (tmp_path / "s.csv").write_text(
+        "id,text,label,topic\n"
+        + "".join(f"{r['id']},{r['text']},{r['label']},numbers\n" for r in ROWS)
+    )
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "s.parquet")
+    sets = [read_prompts(tmp_path / f"s.{kind}") for kind in ("csv", "jsonl", "parquet")]
+    for found in sets:
+        assert found.ids == ("a", "b")
+        assert found.items[0] == ROWS[0]["text"]
+        assert found.columns["label"].tolist() == [1, 0]
+        assert found.columns["label"].dtype == np.int64
+
+
+def test_a_csv_without_ids_is_numbered_and_keeps_a_text_of_digits_as_text(tmp_path):
+    (tmp_path / "s.csv").write_text("statement,label\n12,1\n13,0\n")
+    found = PromptSet.from_csv(tmp_path / "s.csv", text="statement")
+    assert found.ids == ("0", "1")
+    assert found.items == ("12", "13")
+
+
+def test_a_csv_without_the_named_column_lists_those_it_has(tmp_path):
+    (tmp_path / "s.csv").write_text("statement,label\nx,1\n")
+    with pytest.raises(ConfigError, match="no column 'text'; columns: statement, label"):
+        PromptSet.from_csv(tmp_path / "s.csv")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "id 'a' stands 2 times"),
+        ([{"text": "  "}], "row 0: text is empty"),
+        ([], "no rows"),
+        ([{"label": 1}], "no key 'text'; keys: label"),
+        ([{"text": [{"role": "user"}]}], "neither a text nor a list"),
+        ([{"text": 3}], "text = 3 is neither"),
+        ([{"text": "x"}, {"text": [{"role": "user", "content": "y"}]}], "are mixed"),
+    ],
+)
+def test_a_bad_row_is_named(rows, message):
+    with pytest.raises(ConfigError, match=message):
+        PromptSet.from_records(rows)
+
+
+def test_a_broken_json_line_is_named(tmp_path):
+    (tmp_path / "s.jsonl").write_text('{"text": "x"}\n[1]\n')
+    with pytest.raises(ConfigError, match=r"line 2: list found, a JSON object expected"):
+        PromptSet.from_jsonl(tmp_path / "s.jsonl")
+    (tmp_path / "s.jsonl").write_text('{"text": "x"\n')
+    with pytest.raises(ConfigError, match=r"line 1: not JSON"):
+        PromptSet.from_jsonl(tmp_path / "s.jsonl")
+
+
+def test_where_keeps_columns_aligned_and_refuses_an_empty_result():
+    found = PromptSet.from_records(ROWS).where(label=[0, 5])
+    assert (found.ids, found.columns["label"].tolist()) == (("b",), [0])
+    with pytest.raises(ConfigError, match="no rows"):
+        found.where(topic="cities")
+    with pytest.raises(ConfigError, match="no column 'subject'; columns: label, topic"):
+        found.where(subject="x")
+
+
+def test_a_list_of_sources_is_stacked_with_constants_and_clashing_ids_told_apart(tmp_path):
+    for name in ("cities", "neg_cities"):
+        (tmp_path / f"{name}.csv").write_text("statement,label\nA city.,1\nNo city.,0\n")
+    parts = [
+        {"path": str(tmp_path / f"{name}.csv"), "text": "statement", "columns": {"polarity": sign}}
+        for name, sign in (("cities", 1), ("neg_cities", -1))
+    ]
+    found = open_prompts(parts)
+    assert found.columns["polarity"].tolist() == [1, 1, -1, -1]
+    assert found.ids == ("cities:0", "cities:1", "neg_cities:0", "neg_cities:1")
+    assert [path.name for path in sources(parts)] == ["cities.csv", "neg_cities.csv"]
+
+
+def test_a_source_that_is_neither_a_set_nor_a_file_lists_the_sets():
+    with pytest.raises(UnknownNameError, match="Did you mean 'statements'"):
+        open_prompts("statments")
+    with pytest.raises(ConfigError, match="keys are path"):
+        open_prompts({"file": "x"})

@@ -1,0 +1,91 @@
+"""Prompt sets by name: what ships with the package, the user's own files, and joins of both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.data import item_sets
+from workbench.errors import ConfigError, unknown
+from workbench.prompts import PromptSet, read_prompts
+
+Source = str | Path | PromptSet | Mapping[str, Any] | Sequence[Any]
+
+
+def locate(name: str | Path) -> Path:
+    """Return the file behind an item set's name or a path; ``$NAME`` in a path is expanded.
+
+    Raises:
+        UnknownNameError: neither an item set nor a file.
+    """
+    sets = item_sets()
+    if str(name) in sets:
+        return sets[str(name)]
+    path = Path(os.path.expandvars(str(name))).expanduser()
+    if not path.is_file():
+        raise unknown("prompt set", str(name), sets, "Or give the path of an existing file.")
+    return path
+
+
+def open_prompts(source: Source) -> PromptSet:
+    """Open one prompt set, or join several.
+
+    Args:
+        source: an item set's name, a path, a prompt set; a table ``{path, text, where, columns}``
+            (``where`` keeps rows, ``columns`` adds constant ones, such as a topic that the file
+            does not name); or a list of these.
+
+    Raises:
+        UnknownNameError: a name that is neither an item set nor a file.
+        ConfigError: a table with an unknown key, or sets without common columns.
+    """
+    if isinstance(source, PromptSet):
+        return source
+    if isinstance(source, (str, Path)):
+        return read_prompts(locate(source))
+    if isinstance(source, Mapping):
+        return _table(source)
+    return _join([open_prompts(part) for part in source])
+
+
+def sources(source: Source) -> list[Path]:
+    """Return the files behind a source, for provenance."""
+    if isinstance(source, PromptSet):
+        return []
+    if isinstance(source, (str, Path)):
+        return [locate(source)]
+    if isinstance(source, Mapping):
+        return sources(source.get("path", ""))
+    return [path for part in source for path in sources(part)]
+
+
+def _table(source: Mapping[str, Any]) -> PromptSet:
+    extra = set(source) - {"path", "text", "where", "columns"}
+    if extra or "path" not in source:
+        raise ConfigError(
+            f"prompts {dict(source)!r}: keys are path (required), text, where, columns"
+        )
+    found = read_prompts(locate(source["path"]), source.get("text"))
+    found = found.where(**source.get("where", {}))
+    added = {k: np.full(len(found), v) for k, v in source.get("columns", {}).items()}
+    return PromptSet(found.ids, found.items, {**found.columns, **added}, found.source)
+
+
+def _join(parts: Sequence[PromptSet]) -> PromptSet:
+    """Stack sets over their common columns; ids get the file's name where they would collide."""
+    if not parts:
+        raise ConfigError("prompts is an empty list; name at least one prompt set")
+    names = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
+    ids = [name for part in parts for name in part.ids]
+    if len(set(ids)) < len(ids):
+        ids = [f"{Path(part.source).stem}:{name}" for part in parts for name in part.ids]
+    return PromptSet(
+        tuple(ids),
+        tuple(item for part in parts for item in part.items),
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in names},
+        " + ".join(part.source for part in parts),
+    )
