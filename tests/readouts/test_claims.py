@@ -1,0 +1,80 @@
+"""The claims readout against stub models with known answers."""
+
+import numpy as np
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.readouts.claims import WORLDS, Claims
+
+
+def picked(request, letter, sure=0.9):
+    """The answer of a model that puts ``sure`` on one letter and the rest evenly on the others."""
+    tokens = request.extra["letters"].tokens
+    share = {name: sure if name == letter else (1 - sure) / 3 for name in tokens}
+    return np.log([share[name] / len(ids) for name, ids in tokens.items() for _ in ids])
+
+
+def score(subject, answer):
+    readout = Claims(measures=["choice"])
+    requests = readout.requests(subject)
+    return readout.score(requests, [(answer(request),) for request in requests])
+
+
+def test_a_model_that_always_says_the_first_letter_believes_nothing(tiny_subject):
+    found = score(tiny_subject, lambda request: picked(request, "A"))
+    np.testing.assert_allclose([m.value for m in found], 0.25)
+
+
+def test_a_model_that_always_picks_one_world_gets_it_in_every_order(tiny_subject):
+    def answer(request):
+        return picked(request, "ABCD"[request.extra["order"].index("N")], sure=1 - 1e-12)
+
+    found = score(tiny_subject, answer)
+    assert {m.condition: round(m.value, 6) for m in found} == {"P": 0, "S": 0, "N": 1, "A": 0}
+    assert all(m.mass == pytest.approx(1) for m in found)
+
+
+def test_every_question_is_asked_in_four_rotations_and_shares_sum_to_one(tiny_subject):
+    rng = np.random.default_rng(0)
+    found = score(tiny_subject, lambda request: -rng.uniform(1, 9, len(request.reads[0].keep)))
+    items = {m.item for m in found}
+    assert len(found) == 4 * len(items)
+    for item in items:
+        assert sum(m.value for m in found if m.item == item) == pytest.approx(1)
+    assert all(m.extra["orders"] == 4 for m in found)
+
+
+def test_little_mass_on_the_letters_is_marked_and_still_counted(tiny_subject):
+    found = score(tiny_subject, lambda request: picked(request, "A") + np.log(0.1))
+    assert {(m.valid, m.reason) for m in found} == {(True, "low_mass")}
+    assert found[0].mass == pytest.approx(0.1)
+
+
+def test_the_likelihood_of_a_claim_is_its_mean_log_probability_after_the_first_token(tiny_subject):
+    import torch
+
+    readout = Claims(measures=["loglik"])
+    requests = readout.requests(tiny_subject)
+    request = requests[5]
+    text = readout.claims.where(id=request.item).items[0]
+    ids = torch.tensor([tiny_subject.tokenizer(text)["input_ids"]])
+    with torch.no_grad():
+        logp = tiny_subject.model(ids).logits.log_softmax(-1)
+    plain = logp[0, :-1].gather(1, ids[0, 1:, None]).mean().item()
+    values = tiny_subject.runner.answer(tiny_subject, requests).values[0]
+    found = readout.score(requests, values)
+    assert found[5].value == pytest.approx(plain, abs=1e-5)
+    assert [m.condition for m in found].count("P") * 4 == len(found)
+
+
+def test_claims_and_negations_are_chosen_by_polarity(tiny_subject):
+    both = Claims(measures=["loglik"], polarity=0).requests(tiny_subject)
+    affirmed = Claims(measures=["loglik"]).requests(tiny_subject)
+    assert len(both) == 2 * len(affirmed)
+    assert {request.extra["polarity"] for request in affirmed} == {1}
+    assert {request.condition for request in affirmed} == set(WORLDS)
+
+
+def test_an_unknown_measure_is_refused():
+    with pytest.raises(ConfigError, match="no measure 'belief'; known: loglik, choice"):
+        Claims(measures=["belief"])

@@ -1,0 +1,79 @@
+"""Ask several readouts under several arms in one go, so that their prompts share the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.registry import READOUTS
+from workbench.types import Arm, Measurement, Progress, Readout, Request, Subject
+
+ReadoutLike = str | Mapping[str, Any] | Readout
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one arm gave."""
+
+    measurements: list[Measurement]
+    realised: float
+    engaged: float
+
+
+def make_readout(readout: ReadoutLike) -> Readout:
+    """Return a readout from its name, from ``{name, **parameters}``, or as it is.
+
+    Raises:
+        UnknownNameError: no such readout.
+        ConfigError: a parameter that the readout does not take, or a table without ``name``.
+    """
+    if isinstance(readout, str):
+        return _create(readout, {})
+    if isinstance(readout, Mapping):
+        params = dict(readout)
+        name = params.pop("name", None)
+        if not isinstance(name, str):
+            raise ConfigError(f"readout {params!r} has no name; write {{ name = ..., ... }}")
+        return _create(name, params)
+    return readout
+
+
+def ask(
+    subject: Subject,
+    readouts: Sequence[ReadoutLike],
+    arms: Sequence[Arm] = ((),),
+    *,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Answer every readout under every arm, in one call of the engine.
+
+    Returns:
+        One outcome for each arm, its measurements in the order of ``readouts``.
+    """
+    assert subject.runner is not None, "a subject gets its runner in wb.load"
+    made = [make_readout(readout) for readout in readouts]
+    asked = [readout.requests(subject) for readout in made]
+    every: list[Request] = [request for requests in asked for request in requests]
+    answered = subject.runner.answer(subject, every, arms, progress=progress)
+    outcomes = []
+    for values, realised, engaged in zip(
+        answered.values, answered.realised, answered.engaged, strict=True
+    ):
+        found: list[Measurement] = []
+        first = 0
+        for readout, requests in zip(made, asked, strict=True):
+            found += readout.score(requests, values[first : first + len(requests)])
+            first += len(requests)
+        outcomes.append(Outcome(found, realised, engaged))
+    return outcomes
+
+
+def _create(name: str, params: dict[str, Any]) -> Readout:
+    factory = READOUTS.factory(name)
+    try:
+        made: Readout = factory(**params)
+    except TypeError as error:
+        raise ConfigError(f"readout {name!r} with {params!r}: {error}") from None
+    return made

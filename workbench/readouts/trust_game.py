@@ -1,0 +1,128 @@
+"""The trust game: what a model sends to a counterpart, and what it expects to get back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.data import data_path
+from workbench.errors import unknown
+from workbench.prompts import PromptSet
+from workbench.readouts.candidates import candidate_read, expected_value
+from workbench.readouts.choice import Letters, mass_reason, shares
+from workbench.registry import READOUTS
+from workbench.types import Measurement, Request, Subject
+
+Answer = tuple[Request, Sequence[Any]]
+
+
+@READOUTS.register("trust_game")
+class TrustGame:
+    """Transfers and expected returns by counterpart, no record of earlier rounds.
+
+    ``transfer`` is the candidate-weighted amount sent, in dollars of ten: the mean of 0..10 under
+    the likelihood of each whole answer. ``expected_return`` is the mean of five bucket middles
+    under first-token letter mass, in dollars of the thirty that arrived, averaged over the forward
+    and the reversed order. After Xie et al. (2024) and the social-priors study's Figures 5 and 43.
+
+    Args:
+        counterparts: of person, ai_user, ai_agent, device, dictator; all by default.
+        measures: transfer, expected_return; both by default.
+        frames: names of frames; all twelve by default.
+        items: a file of prompts; bank v0 by default. Banks are never pooled.
+    """
+
+    name = "trust_game"
+
+    def __init__(
+        self,
+        counterparts: Sequence[str] | None = None,
+        measures: Sequence[str] | None = None,
+        frames: Sequence[str] | None = None,
+        items: str | Path | None = None,
+    ) -> None:
+        found = PromptSet.from_jsonl(items or data_path("trust_game"))
+        kept = {"counterpart": counterparts, "branch": measures, "frame": frames}
+        for column, wanted in kept.items():
+            if wanted is not None:
+                found = found.where(**{column: _known(column, wanted, found)})
+        self.items = found
+
+    def requests(self, subject: Subject) -> list[Request]:
+        return list(self._requests(subject))
+
+    def score(
+        self, requests: Sequence[Request], answers: Sequence[Sequence[Any]]
+    ) -> list[Measurement]:
+        pairs = sorted(zip(requests, answers, strict=True), key=lambda pair: _key(pair[0]))
+        found = []
+        for (branch, _, _), answered in groupby(pairs, lambda pair: _key(pair[0])):
+            group = list(answered)
+            found.append(_transfer(group[0]) if branch == "transfer" else _expected_return(group))
+        return found
+
+    def _requests(self, subject: Subject) -> Iterator[Request]:
+        for row, chat in enumerate(self.items.items):
+            column = {name: values[row].item() for name, values in self.items.columns.items()}
+            values = json.loads(column["values"])
+            extra = {name: column[name] for name in ("branch", "frame", "order", "bank_id")}
+            if column["branch"] == "transfer":
+                read: Any = candidate_read(subject.tokenizer, list(values))
+            else:
+                letters = Letters.of(subject.tokenizer, list(values))
+                read, extra["letters"] = letters.read, letters
+            yield Request(
+                item=column["fact"],
+                condition=column["counterpart"],
+                ids=subject.renderer.render(chat).ids,
+                reads=(read,),
+                extra={**extra, "values": np.array(list(values.values()))},
+            )
+
+
+def _known(column: str, wanted: Sequence[str], items: PromptSet) -> list[str]:
+    known = sorted(set(items.column(column).tolist()))
+    for name in wanted:
+        if name not in known:
+            raise unknown(f"trust-game {column}", name, known)
+    return list(wanted)
+
+
+def _key(request: Request) -> tuple[str, str, str]:
+    return (request.extra["branch"], request.condition, request.item)
+
+
+def _transfer(pair: Answer) -> Measurement:
+    request, (logprobs,) = pair
+    value, mass = expected_value(logprobs, request.extra["values"])
+    return _measurement(request, value, mass, {"frame": request.extra["frame"]})
+
+
+def _expected_return(group: Sequence[Answer]) -> Measurement:
+    values, masses = [], []
+    for request, (answer,) in group:
+        mass = request.extra["letters"].masses(answer)
+        values.append(float(shares(mass) @ request.extra["values"]))
+        masses.append(float(mass.sum()))
+    request = group[0][0]
+    orders = {r.extra["order"]: value for (r, _), value in zip(group, values, strict=True)}
+    extra = {"frame": request.extra["frame"], "orders": orders}
+    return _measurement(request, float(np.mean(values)), float(np.mean(masses)), extra)
+
+
+def _measurement(request: Request, value: float, mass: float, extra: dict[str, Any]) -> Measurement:
+    return Measurement(
+        readout="trust_game",
+        measure=request.extra["branch"],
+        item=request.item,
+        condition=request.condition,
+        value=value,
+        reason=mass_reason(mass),
+        mass=mass,
+        extra={**extra, "bank": request.extra["bank_id"]},
+    )
