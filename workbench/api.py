@@ -1,0 +1,274 @@
+"""The verbs of the Python interface; each composes lower parts and adds only the checks between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from workbench import activations
+from workbench.activations import Activations
+from workbench.directions import Directions, fit_layers
+from workbench.errors import MismatchError, WorkbenchError
+from workbench.interventions import EditLog, Gap, Intervention
+from workbench.library import Source, open_prompts
+from workbench.models import read_checkpoint
+from workbench.readouts.ask import ReadoutLike, ask
+from workbench.registry import ENGINES
+from workbench.results import table
+from workbench.types import Progress, Read, Subject, ndarray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SMALL = 1_000_000_000
+"""Under this many parameters, readouts run in float32: they compare small differences."""
+
+
+def load(
+    ref: str | Path,
+    *,
+    adapter: str | Path | None = None,
+    base: str | None = None,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    engine: str = "hooks",
+    trust_remote_code: bool = False,
+    **load_kwargs: Any,
+) -> Subject:
+    """Load the model under study.
+
+    Args:
+        ref: a hub id, a folder (safetensors, or a PEFT adapter), an organism's name under
+            ``runs/train``, or ``smollm2``.
+        adapter: a PEFT adapter to put on top of ``ref``.
+        base: the base of an adapter folder whose config names one that is not here.
+        revision: of a hub model.
+        dtype: ``auto`` (bfloat16 where the hardware has it, else float32) or a torch dtype's name.
+        device: ``auto`` (CUDA, MPS, CPU) or a torch device.
+        engine: which engine runs the forwards.
+        trust_remote_code: run code that comes with the model; never unless given.
+        load_kwargs: passed on to transformers (``device_map``, ``quantization_config``).
+
+    Raises:
+        UnknownNameError: no such model, adapter or engine.
+        MismatchError: an adapter whose base is missing.
+    """
+    subject = read_checkpoint(
+        str(ref),
+        adapter=None if adapter is None else str(adapter),
+        base=base,
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        **load_kwargs,
+    )
+    subject.runner = ENGINES.create(engine)
+    return subject
+
+
+def load_for_readouts(ref: str | Path, *, dtype: str = "auto", **options: Any) -> Subject:
+    """Load a model for measuring: ``auto`` is float32 under a billion parameters."""
+    subject = load(ref, dtype=dtype, **options)
+    small = sum(parameter.numel() for parameter in subject.model.parameters()) < SMALL
+    if dtype == "auto" and small and subject.ref.dtype != "float32":
+        return load(ref, dtype="float32", **options)
+    return subject
+
+
+def capture(
+    subject: Subject,
+    prompts: Source,
+    *,
+    layers: str | Sequence[int] = "all",
+    site: str = "resid_post",
+    position: str = "last",
+    reads: Sequence[Read] | None = None,
+    out: str | Path | None = None,
+    resume: bool = True,
+    render: str = "auto",
+    add_generation_prompt: bool | None = None,
+    progress: Progress | None = None,
+) -> Activations | dict[str, Activations]:
+    """Read activations of every prompt, to memory or to a resumable store on disk.
+
+    Args:
+        subject: the model under study.
+        prompts: a prompt set, or anything that ``open_prompts`` takes.
+        layers: ``all``, or block indices.
+        site: ``resid_post``.
+        position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]``, ``offset:-2``.
+        reads: several reads from one pass, instead of layers, site and position.
+        out: a folder for the store; None keeps the values in memory.
+        resume: keep the finished shards of an interrupted run.
+        render: ``bare`` or ``chat``; ``auto`` is bare for texts and chat for chats.
+        add_generation_prompt: end a chat with the assistant's header.
+        progress: called with (items done, items in all).
+
+    Returns:
+        The activations; with ``reads``, one for each, keyed by the read as text.
+    """
+    return activations.capture(
+        subject,
+        open_prompts(prompts),
+        layers=layers,
+        site=site,
+        position=position,
+        reads=reads,
+        out=out,
+        resume=resume,
+        render=render,
+        add_generation_prompt=add_generation_prompt,
+        progress=progress,
+    )
+
+
+def fit(
+    acts: Activations,
+    *,
+    method: str = "mass_mean",
+    y: str = "label",
+    groups: str | None = None,
+    polarity: str | None = None,
+    **params: Any,
+) -> Directions:
+    """Fit one direction at every layer of ``acts``.
+
+    Args:
+        acts: activations whose columns hold the labels.
+        method: a registered method, such as ``mass_mean`` or ``ttpd``.
+        y: column of 0/1 labels; positive projections mean 1.
+        groups: column to center within, such as the topic.
+        polarity: column of +1 (affirmed) and -1 (negated).
+        params: of the method.
+
+    Raises:
+        UnknownNameError: no such method.
+        ConfigError: no such column, or labels of one class.
+    """
+    return fit_layers(acts, method=method, y=y, groups=groups, polarity=polarity, **params)
+
+
+def measure(
+    subject: Subject, readouts: Sequence[ReadoutLike], *, progress: Progress | None = None
+) -> pd.DataFrame:
+    """Take readouts of a model as it is.
+
+    Returns:
+        One row for each measurement, with the columns of ``workbench.results.COLUMNS``.
+
+    Raises:
+        UnknownNameError: no such readout.
+    """
+    (outcome,) = ask(subject, readouts, progress=progress)
+    return table(outcome.measurements, subject=subject)
+
+
+def intervene(
+    subject: Subject, interventions: Sequence[Intervention], *, gap: Gap | None = None
+) -> AbstractContextManager[EditLog]:
+    """Edit every forward of the model inside the with-block.
+
+    ``subject.generate`` and any forward of ``subject.model`` are edited; masks come from the call.
+
+    Args:
+        subject: the model under study.
+        interventions: applied together, in order within a block.
+        gap: the natural gap, for doses in gap units.
+
+    Returns:
+        A context that gives the log of what the edits did.
+
+    Raises:
+        MismatchError: directions of another model.
+    """
+    assert subject.runner is not None, "a subject gets its runner in wb.load"
+    arm = tuple(edit for i in interventions for edit in i.arm(subject.stamp, gap=gap))
+    return subject.runner.intervene(subject, (arm,))
+
+
+def gap(
+    directions: Directions,
+    first: Subject | Sequence[Subject],
+    second: Subject | Sequence[Subject],
+    prompts: Source,
+    *,
+    layers: Sequence[int] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Gap:
+    """Measure the natural gap: how far two organisms lie apart along a direction.
+
+    The coordinate of a prompt is its projection on the unit direction, averaged over the window.
+
+    Args:
+        directions: exactly one name.
+        first: subjects, one for each training seed.
+        second: the other side; the gap is first minus second.
+        prompts: the same prompts for both sides.
+        layers: the window; by default all layers of ``directions``.
+        force: return a gap that is under two standard errors.
+        progress: called with (subjects done, subjects in all).
+
+    Returns:
+        The gap in raw residual-stream units; its standard error is over seeds where both sides
+        have two or more, else paired over items.
+
+    Raises:
+        WorkbenchError: the gap is under two standard errors.
+    """
+    sides = [[s] if isinstance(s, Subject) else list(s) for s in (first, second)]
+    window = tuple(directions.layers if layers is None else layers)
+    total = sum(map(len, sides))
+    done = 0
+    scores: list[Float[ndarray, "s n"]] = []
+    for side in sides:
+        rows = []
+        for subject in side:
+            rows.append(_coordinates(directions, subject, prompts, window))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        scores.append(np.stack(rows))
+    found = _gap(scores[0], scores[1])
+    if abs(found.value) < 2 * found.standard_error and not force:
+        raise WorkbenchError(
+            f"the gap {found.value:.4g} is under two standard errors ({found.standard_error:.4g}, "
+            f"n = {found.n} {found.unit}s), so doses in gap units would mean nothing; "
+            "use unit='norm', more prompts or seeds, or force=True"
+        )
+    return found
+
+
+def _coordinates(
+    directions: Directions, subject: Subject, prompts: Source, window: Sequence[int]
+) -> Float[ndarray, " n"]:
+    if len(directions.names) != 1:
+        raise MismatchError(
+            f"a gap is along one direction, found {len(directions.names)}: "
+            f"{', '.join(directions.names)}; pick one with directions[name]"
+        )
+    directions.model.refuse_other(subject.stamp, f"direction {directions.names[0]!r}")
+    acts = capture(
+        subject, prompts, layers=window, site=directions.site, position=directions.position
+    )
+    rows = [directions.layers.index(layer) for layer in window]
+    raw = directions.vectors[0, rows]
+    unit = raw / np.linalg.norm(raw, axis=-1, keepdims=True)
+    assert isinstance(acts, Activations)
+    return np.mean([acts.at(layer) @ unit[i] for i, layer in enumerate(window)], axis=0)
+
+
+def _gap(first: Float[ndarray, "s n"], second: Float[ndarray, "s2 n"]) -> Gap:
+    value = float(first.mean() - second.mean())
+    if min(len(first), len(second)) >= 2:
+        spread = sum(side.mean(1).var(ddof=1) / len(side) for side in (first, second))
+        return Gap(value, float(np.sqrt(spread)), min(len(first), len(second)), "seed")
+    paired = first.mean(0) - second.mean(0)
+    return Gap(value, float(paired.std(ddof=1) / np.sqrt(len(paired))), len(paired), "item")

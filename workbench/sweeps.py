@@ -1,0 +1,234 @@
+"""Dose sweeps: behaviour against the strength of an edit, random directions in the same batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.directions import Directions
+from workbench.errors import ConfigError
+from workbench.interventions import Gap, Intervention
+from workbench.linalg import random_unit
+from workbench.readouts.ask import Outcome, ReadoutLike, ask
+from workbench.registry import EDITS
+from workbench.results import table
+from workbench.types import Arm, Progress, Subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Layers = Sequence[int] | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm of a sweep and what its rows say about it."""
+
+    direction: str
+    control: str
+    dose: float
+    arm: Arm
+    raw: float
+    norm: float | None
+    gap: float | None
+
+
+def sweep(
+    subject: Subject,
+    directions: Directions,
+    *,
+    readouts: Sequence[ReadoutLike],
+    doses: Sequence[float],
+    edit: str = "add",
+    layers: Layers | None = None,
+    unit: str = "raw",
+    gap: Gap | None = None,
+    scope: str = "all",
+    controls: int = 10,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **thresholds: Any,
+) -> pd.DataFrame:
+    """Measure behaviour at each dose of each direction, and at each dose of random directions.
+
+    Args:
+        subject: the model under study.
+        directions: every name in it is an arm of its own.
+        readouts: names, ``{name, **parameters}`` tables, or readout objects.
+        doses: strengths; a zero dose is added where it is missing, since every curve is compared
+            with its own zero.
+        edit: ``add``, ``ablate`` or ``cap``.
+        layers: one window of blocks edited together, or a list of windows.
+        unit: ``raw``, ``norm`` or ``gap``.
+        gap: the natural gap, for ``unit="gap"`` and for the ``dose_gap`` column.
+        scope: which tokens are edited.
+        controls: how many norm-matched random directions; one set for each window and seed, the
+            same at all doses.
+        seed: of the random directions.
+        progress: called with (units done, units in all).
+        thresholds: ``floor`` and ``ceiling`` of a cap.
+
+    Returns:
+        One row for each measurement, with the columns of ``workbench.results.COLUMNS``.
+
+    Raises:
+        UnknownNameError: an unknown edit or readout.
+        MismatchError: directions of another model.
+        ConfigError: no doses, or layers that the directions do not hold.
+    """
+    EDITS.factory(edit)
+    if not len(doses):
+        raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
+    strengths = sorted({0.0, *map(float, doses)})
+    frames = []
+    windows = _windows(directions, layers)
+    for number, window in enumerate(windows):
+        settings = Settings(edit, window, unit, scope, gap, thresholds)
+        cells = list(_cells(subject, directions, settings, strengths, controls, seed))
+        arms, rows = _distinct(cells)
+        report = _share(progress, number, len(windows))
+        outcomes = ask(subject, readouts, arms, progress=report)
+        frames += [
+            _rows(subject, settings, cell, outcomes[row])
+            for cell, row in zip(cells, rows, strict=True)
+        ]
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all cells of one window have in common."""
+
+    edit: str
+    window: tuple[int, ...]
+    unit: str
+    scope: str
+    gap: Gap | None
+    thresholds: Mapping[str, Any]
+
+
+def _windows(directions: Directions, layers: Layers | None) -> list[tuple[int, ...]]:
+    chosen = list(directions.layers) if layers is None else list(layers)
+    if not chosen:
+        raise ConfigError("layers is empty; name at least one block")
+    nested = [isinstance(entry, Sequence) for entry in chosen]
+    if any(nested) and not all(nested):
+        raise ConfigError(f"layers = {chosen!r} mixes blocks and windows; give one or the other")
+    windows = chosen if all(nested) else [chosen]
+    return [tuple(int(layer) for layer in window) for window in windows]  # type: ignore[union-attr]
+
+
+def _cells(
+    subject: Subject,
+    directions: Directions,
+    settings: Settings,
+    doses: Sequence[float],
+    controls: int,
+    seed: int,
+) -> Iterator[Cell]:
+    for name in directions.names:
+        own = directions[name]
+        banks = [("none", own), *_random(own, settings.window, controls, seed)]
+        for control, vectors in banks:
+            for dose in doses:
+                if control == "none" or dose:
+                    yield _cell(subject, settings, name, control, vectors, dose)
+
+
+def _random(
+    own: Directions, window: tuple[int, ...], controls: int, seed: int
+) -> Iterator[tuple[str, Directions]]:
+    """Norm-matched random directions, a function of the window, the seed and the number alone."""
+    for number in range(controls):
+        raw = np.array(own.vectors, np.float32)
+        for layer in window:
+            if layer in own.layers:
+                row = own.layers.index(layer)
+                drawn = random_unit(1, raw.shape[-1], seed=_seed(window, layer, seed, number))[0]
+                raw[:, row] = drawn * np.linalg.norm(raw[:, row], axis=-1, keepdims=True)
+        yield f"random:{number}", replace(own, vectors=raw)
+
+
+def _seed(window: tuple[int, ...], layer: int, seed: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, number, layer, *window]).generate_state(1)[0])
+
+
+def _cell(
+    subject: Subject,
+    settings: Settings,
+    name: str,
+    control: str,
+    directions: Directions,
+    dose: float,
+) -> Cell:
+    intervention = Intervention.of(
+        settings.edit,
+        directions,
+        layers=settings.window,
+        dose=dose,
+        unit=settings.unit,
+        scope=settings.scope,
+        **settings.thresholds,
+    )
+    arm = intervention.arm(subject.stamp, gap=settings.gap)
+    raw = float(np.mean([edit.dose for edit in arm]))
+    norm = None
+    if directions.norms is not None and settings.edit == "add":
+        rows = [directions.layers.index(edit.layer) for edit in arm]
+        norm = float(
+            np.mean([e.dose / directions.norms[r] for e, r in zip(arm, rows, strict=True)])
+        )
+    in_gaps = settings.gap is not None and settings.edit == "add"
+    gap = raw / settings.gap.value if in_gaps and settings.gap is not None else None
+    return Cell(name, control, dose, arm, raw, norm, gap)
+
+
+def _distinct(cells: Sequence[Cell]) -> tuple[list[Arm], list[int]]:
+    """Merge arms that would do the same, such as the zero doses of all directions."""
+    arms: list[Arm] = []
+    seen: dict[Any, int] = {}
+    rows = []
+    for cell in cells:
+        key: Any = "zero"
+        if cell.dose:
+            key = tuple((e.layer, e.v.tobytes(), e.dose, tuple(e.rows.items())) for e in cell.arm)
+        if key not in seen:
+            seen[key] = len(arms)
+            arms.append(cell.arm)
+        rows.append(seen[key])
+    return arms, rows
+
+
+def _share(progress: Progress | None, part: int, parts: int) -> Progress | None:
+    if progress is None:
+        return None
+
+    def report(done: int, total: int) -> None:
+        assert progress is not None
+        progress(part * total + done, parts * total)
+
+    return report
+
+
+def _rows(subject: Subject, settings: Settings, cell: Cell, outcome: Outcome) -> pd.DataFrame:
+    return table(
+        outcome.measurements,
+        subject=subject,
+        direction=cell.direction,
+        edit=settings.edit,
+        layers=settings.window,
+        scope=settings.scope,
+        dose=cell.dose,
+        unit=settings.unit,
+        dose_raw=cell.raw,
+        dose_norm=cell.norm,
+        dose_gap=cell.gap,
+        realised=outcome.realised,
+        engaged=outcome.engaged,
+        control=cell.control,
+    )
