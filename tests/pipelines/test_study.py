@@ -1,0 +1,114 @@
+"""Studies: references, fan-out, and every mistake named before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError, UnknownNameError
+from workbench.pipelines.study import Outputs, Unit, expand, read_study
+from workbench.pipelines.verbs import Done
+
+
+def outputs(*units):
+    found = Outputs()
+    for stage, verb, branch, path in units:
+        found.units.append((Unit(stage, verb, branch, {}), Done(verb, "id", "done", Path(path))))
+    return found
+
+
+def write(tmp_path, text):
+    path = tmp_path / "study.toml"
+    path.write_text('name = "s"\n' + text)
+    return path
+
+
+def test_a_fan_out_names_each_branch_and_fills_texts():
+    stage = {
+        "id": "organism",
+        "verb": "train",
+        "for": {"world": ["P", "A"]},
+        "documents": "corpus/{world}",
+        "name": "{world}-s0",
+    }
+    units = expand(stage, Outputs(), seed=3)
+    assert [unit.title for unit in units] == ["organism[P]", "organism[A]"]
+    assert units[1].settings == {"documents": "corpus/A", "name": "A-s0", "seed": 3}
+
+
+def test_a_reference_means_the_artefact_of_the_earlier_stage():
+    before = outputs(("truth", "fit", (), "runs/fit/1"), ("acts", "cache", (), "runs/cache/2"))
+    stage = {"id": "x", "verb": "sweep", "directions": "@truth", "readouts": [{"a": "@acts"}]}
+    (unit,) = expand(stage, before, seed=0)
+    assert unit.settings["directions"] == "runs/fit/1/directions.safetensors"
+    assert unit.settings["readouts"] == [{"a": "runs/cache/2"}]
+
+
+def test_a_list_takes_every_branch_and_a_for_value_becomes_the_setting_of_its_name():
+    before = outputs(
+        ("o", "train", ("P",), "runs/train/P-s0"), ("o", "train", ("A",), "runs/train/A-s0")
+    )
+    stage = {
+        "id": "m",
+        "verb": "measure",
+        "for": {"model": ["smollm2", "@o"]},
+        "readouts": ["claims"],
+    }
+    units = expand(stage, before, seed=0)
+    assert [unit.branch for unit in units] == [("smollm2",), ("P-s0",), ("A-s0",)]
+    assert [unit.settings["model"] for unit in units] == [
+        "smollm2",
+        "runs/train/P-s0",
+        "runs/train/A-s0",
+    ]
+
+
+def test_one_value_from_a_stage_with_branches_must_be_picked():
+    before = outputs(
+        ("o", "train", ("P",), "runs/train/P-s0"), ("o", "train", ("A",), "runs/train/A-s0")
+    )
+    stage = {"id": "m", "verb": "measure", "model": "@o", "readouts": ["claims"]}
+    with pytest.raises(
+        ConfigError, match=r"2 outputs where one is needed; pick one of @o\.P, @o\.A"
+    ):
+        expand(stage, before, seed=0)
+    (unit,) = expand({**stage, "model": "@o.A"}, before, seed=0)
+    assert unit.settings["model"] == "runs/train/A-s0"
+
+
+def test_a_reference_to_nothing_lists_the_stages_there_are():
+    stage = {"id": "m", "verb": "measure", "model": "@organsm", "readouts": []}
+    with pytest.raises(ConfigError, match=r"'@organsm' names no earlier stage; known here: @o\.P"):
+        expand(stage, outputs(("o", "train", ("P",), "x")), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ('[[stage]]\nid = "a"\n', ConfigError, "stage 0 has no verb"),
+        ('[[stage]]\nid = "a"\nverb = "cash"\n', UnknownNameError, "Did you mean 'cache'"),
+        (
+            '[[stage]]\nid = "a"\nverb = "fit"\n[[stage]]\nid = "a"\nverb = "fit"\n',
+            ConfigError,
+            "two stages",
+        ),
+        ("stage = []\n", ConfigError, "stage"),
+        ('stages = []\n[[stage]]\nid = "a"\nverb = "fit"\n', ConfigError, "did you mean 'stage'"),
+    ],
+)
+def test_a_wrong_study_is_refused_before_anything_runs(tmp_path, text, error, message):
+    with pytest.raises(error, match=message):
+        read_study(write(tmp_path, text))
+
+
+def test_a_stage_is_overridden_by_its_id(tmp_path):
+    path = write(tmp_path, '[[stage]]\nid = "a"\nverb = "fit"\nacts = "x"\n')
+    study = read_study(path, ["stage.a.seed=5", "seed=2"])
+    assert (study.seed, study.stage[0]["seed"]) == (2, 5)
+
+
+def test_the_shipped_demo_is_found_by_name_and_by_path_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_study("demo").name == "demo"
+    assert read_study("studies/demo.toml").name == "demo"
+    with pytest.raises(ConfigError, match="absent"):
+        read_study("absent")

@@ -1,0 +1,200 @@
+"""What there is: registered things, shipped data, runs; and what a path or a name holds."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.data import item_sets
+from workbench.errors import ConfigError, FormatError, unknown
+from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
+from workbench.runs import list_runs, read_run
+
+Row = dict[str, Any]
+REGISTRIES: dict[str, Registry[Any]] = {
+    "method": METHODS,
+    "edit": EDITS,
+    "readout": READOUTS,
+    "engine": ENGINES,
+}
+
+
+def rows_of(kind: str, root: Path) -> list[Row]:
+    """Return one row for each thing of a kind.
+
+    Raises:
+        UnknownNameError: no such kind.
+    """
+    kinds = _kinds(root)
+    if kind not in kinds:
+        raise unknown("kind", kind, kinds)
+    return kinds[kind]()
+
+
+def describe(thing: Sequence[str]) -> Row:
+    """Describe a path, or a registered thing given as ``readout NAME``.
+
+    Raises:
+        UnknownNameError: no such registered name.
+        ConfigError: neither a path nor a kind and a name.
+    """
+    if len(thing) == 2 and thing[0] in REGISTRIES:
+        return _registered(REGISTRIES[thing[0]], thing[1])
+    path = Path(thing[0])
+    if len(thing) != 1 or not path.exists():
+        raise ConfigError(
+            f"{' '.join(thing)!r} is no path that exists; give one, or a kind and a name: "
+            f"{', '.join(REGISTRIES)}"
+        )
+    return _path(path)
+
+
+def verify_path(path: Path) -> Row:
+    """Check a file or folder against its own checksums.
+
+    Raises:
+        FormatError: what is damaged, and how to mend it.
+        ConfigError: nothing there that carries checksums.
+    """
+    from workbench.activations import verify
+    from workbench.directions import open_directions
+
+    if not path.exists():
+        raise ConfigError(f"{str(path)!r} does not exist; give a store, a run folder or a file")
+    if path.suffix == ".safetensors":
+        found = open_directions(path)
+        return {"format": "directions", "names": len(found.names), "layers": len(found.layers)}
+    if path.suffix == ".h5" or (path / "manifest.json").exists() or (path / "acts").is_dir():
+        return dict(verify(path))
+    parts = [p for p in (path / "directions.safetensors", path / "results.parquet") if p.exists()]
+    if not parts:
+        raise ConfigError(f"{path} holds no store, directions or results that could be checked")
+    return {part.name: _whole(part) for part in parts}
+
+
+def _whole(path: Path) -> str:
+    if path.suffix == ".safetensors":
+        return str(verify_path(path)["names"]) + " directions"
+    from workbench.results import read_results
+
+    return f"{len(read_results(path))} rows"
+
+
+def _kinds(root: Path) -> dict[str, Callable[[], list[Row]]]:
+    def registered(registry: Registry[Any]) -> Callable[[], list[Row]]:
+        return lambda: [{"name": n, "about": _about(registry.factory(n))} for n in registry.names()]
+
+    found = {f"{kind}s": registered(registry) for kind, registry in REGISTRIES.items()}
+    return {
+        **found,
+        "prompts": lambda: [{"name": n, "path": str(p)} for n, p in item_sets().items()],
+        "recipes": _recipes,
+        "studies": _studies,
+        "organisms": lambda: _organisms(root),
+        "runs": lambda: _runs(root),
+    }
+
+
+def _recipes() -> list[Row]:
+    from workbench.directions.recipe import recipe_names, recipe_path
+
+    return [{"name": name, "path": str(recipe_path(name))} for name in recipe_names()]
+
+
+def _studies() -> list[Row]:
+    from workbench.pipelines.study import shipped_studies
+
+    return [{"name": name, "path": str(path)} for name, path in shipped_studies().items()]
+
+
+def _runs(root: Path) -> list[Row]:
+    return [
+        {
+            "id": run.id,
+            "verb": run.verb,
+            "status": run.status,
+            "started": run.started,
+            "models": ", ".join(run.models),
+            "path": str(path),
+        }
+        for path, run in list_runs(root)
+    ]
+
+
+def _organisms(root: Path) -> list[Row]:
+    rows = []
+    for path, run in list_runs(root / "train"):
+        config = run.config
+        known = {k: config.get(k) for k in ("name", "condition", "model", "seed", "tokens")}
+        rows.append({**known, "status": run.status, "path": str(path)})
+    return rows
+
+
+def _registered(registry: Registry[Any], name: str) -> Row:
+    factory = registry.factory(name)
+    return {
+        "name": name,
+        "parameters": str(inspect.signature(factory)),
+        "about": inspect.getdoc(factory) or "",
+        "file": f"{factory.__module__}",
+    }
+
+
+def _about(factory: Callable[..., Any]) -> str:
+    return (inspect.getdoc(factory) or "").partition("\n")[0]
+
+
+def _path(path: Path) -> Row:
+    if path.suffix == ".safetensors":
+        return _directions(path)
+    if path.suffix == ".parquet":
+        return _table(path)
+    if path.suffix == ".h5" or (path / "manifest.json").exists():
+        return _store(path)
+    if (path / "run.json").exists():
+        run = read_run(path)
+        named = {k: getattr(run, k) for k in ("id", "verb", "status", "started", "finished")}
+        more = {"models": ", ".join(run.models), "outputs": ", ".join(run.outputs)}
+        return {**named, **more, "config": json.dumps(dict(run.config), indent=2, default=str)}
+    raise FormatError(f"{path} is neither a run folder, a store, directions nor a results table")
+
+
+def _directions(path: Path) -> Row:
+    from workbench.directions import open_directions
+
+    found = open_directions(path)
+    return {
+        "names": ", ".join(found.names),
+        "layers": f"{found.layers[0]} to {found.layers[-1]} ({len(found.layers)})",
+        "site": found.site,
+        "position": found.position,
+        "kind": found.kind,
+        "model": found.model.key,
+        "quantization": found.model.quantization,
+        "info": ", ".join(sorted(found.info)),
+    }
+
+
+def _store(path: Path) -> Row:
+    from workbench.activations import open_activations
+
+    acts = open_activations(path)
+    return {
+        "items": len(acts),
+        "layers": f"{acts.layers[0]} to {acts.layers[-1]} ({len(acts.layers)})",
+        "site": acts.site,
+        "position": acts.position,
+        "columns": ", ".join(acts.columns),
+        "model": acts.model.key,
+        "quantization": acts.model.quantization,
+    }
+
+
+def _table(path: Path) -> Row:
+    import pandas as pd
+
+    frame = pd.read_parquet(path)
+    return {"rows": len(frame), "columns": ", ".join(map(str, frame.columns))}

@@ -1,0 +1,225 @@
+"""Studies: a TOML file whose stages feed one another, each stage a run of its own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from workbench.config import Config, override, parse, read_toml
+from workbench.errors import ConfigError, unknown
+from workbench.pipelines.verbs import RUNS, Done, batch_verbs, carry_out
+from workbench.types import Progress
+
+ARTEFACT = {
+    "fit": "directions.safetensors",
+    "measure": "results.parquet",
+    "sweep": "results.parquet",
+}
+"""The file that ``"@id"`` means, by verb; the run folder itself for the others."""
+
+
+class StudyConfig(Config):
+    """A study file."""
+
+    name: str
+    """Names the study; letters, digits, - and _."""
+    seed: int = 0
+    """Given to every stage that takes a seed and names none."""
+    stage: list[dict[str, Any]] = Field(min_length=1)
+    """``id``, ``verb``, optionally ``for``, and the settings of the verb."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One run of one stage: a stage, with one choice of its ``for`` values."""
+
+    stage: str
+    verb: str
+    branch: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """Name for progress and messages, such as ``organism[P]``."""
+        return f"{self.stage}[{', '.join(self.branch)}]" if self.branch else self.stage
+
+
+@dataclass
+class Outputs:
+    """What the stages so far have left behind."""
+
+    units: list[tuple[Unit, Done]] = field(default_factory=list)
+
+    def find(self, reference: str) -> list[str]:
+        """Return the artefacts that ``@id`` or ``@id.branch`` means.
+
+        Raises:
+            ConfigError: no earlier stage or branch has that name.
+        """
+        stage, _, branch = reference[1:].partition(".")
+        found = [(unit, done) for unit, done in self.units if unit.stage == stage]
+        if branch:
+            found = [(unit, done) for unit, done in found if branch in unit.branch]
+        if not found:
+            known = ", ".join(
+                f"@{u.stage}" + (f".{'.'.join(u.branch)}" if u.branch else "")
+                for u, _ in self.units
+            )
+            raise ConfigError(
+                f"{reference!r} names no earlier stage; known here: {known or 'none'}"
+            )
+        return [str(done.path / ARTEFACT.get(done.verb, "")) for _, done in found]
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Return the study files that come with the package, by name."""
+    from importlib.resources import files
+
+    folder = Path(str(files("workbench.studies")))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def read_study(path: str | Path, settings: Sequence[str] = ()) -> StudyConfig:
+    """Read a study file, or a shipped study by its name.
+
+    Args:
+        path: a file; ``demo`` and ``studies/demo.toml`` also find the shipped one.
+        settings: ``a.b=c`` overrides; a stage is named by its id (``stage.sweep.controls=2``).
+
+    Raises:
+        ConfigError: no such file, or a file that is no study.
+    """
+    file = Path(path)
+    shipped = shipped_studies()
+    if not file.exists() and file.stem in shipped:
+        file = shipped[file.stem]
+    study = parse(StudyConfig, override(read_toml(file), settings), str(path))
+    if not re.fullmatch(r"[\w-]+", study.name):
+        raise ConfigError(f"{path}: name = {study.name!r}; use letters, digits, - and _")
+    _check_stages(study, str(path))
+    return study
+
+
+def run_study(
+    study: StudyConfig,
+    *,
+    root: Path = RUNS,
+    force: bool = False,
+    start: Callable[[Unit], Progress | None] | None = None,
+) -> Iterator[tuple[Unit, Done]]:
+    """Carry the stages out in order, yielding each unit as it is done.
+
+    Args:
+        study: the settings.
+        root: where run folders go.
+        force: move folders of other runs aside.
+        start: called before each unit; returns what to call with its progress.
+
+    Raises:
+        WorkbenchError: what a stage raises; finished stages stay and are reused next time.
+    """
+    outputs = Outputs()
+    for stage in study.stage:
+        for unit in expand(stage, outputs, study.seed):
+            progress = start(unit) if start is not None else None
+            done = carry_out(unit.verb, unit.settings, root=root, force=force, progress=progress)
+            outputs.units.append((unit, done))
+            yield unit, done
+
+
+def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
+    """Resolve a stage's references and fan it out over its ``for`` values."""
+    settings = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
+    if "seed" in batch_verbs()[stage["verb"]].config.model_fields:
+        settings.setdefault("seed", seed)
+    names = list(stage.get("for", {}))
+    values = [_choices(stage["for"][name], outputs) for name in names]
+    units = []
+    for chosen in itertools.product(*values):
+        named = dict(zip(names, chosen, strict=True))
+        branch = tuple(label for label, _ in named.values())
+        filled = _fill({**{k: f"{{{k}}}" for k in _own(stage, names)}, **settings}, named, outputs)
+        units.append(Unit(stage["id"], stage["verb"], branch, filled))
+    return units
+
+
+def _own(stage: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """``for`` names that are settings of the verb as well, and are not used in a text."""
+    fields = batch_verbs()[stage["verb"]].config.model_fields
+    return [name for name in names if name in fields]
+
+
+def _choices(values: Any, outputs: Outputs) -> list[tuple[str, Any]]:
+    """Return (label, value) pairs; ``"@id"`` in the list stands for all branches of that stage."""
+    pairs: list[tuple[str, Any]] = []
+    for value in values if isinstance(values, list) else [values]:
+        if isinstance(value, str) and value.startswith("@"):
+            pairs += [(_label(path), path) for path in outputs.find(value)]
+        else:
+            pairs.append((str(value), value))
+    return pairs
+
+
+def _label(path: str) -> str:
+    file = Path(path)
+    return (file.parent if file.suffix else file).name
+
+
+def _fill(value: Any, named: Mapping[str, tuple[str, Any]], outputs: Outputs) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _fill(item, named, outputs) for key, item in value.items()}
+    if isinstance(value, list):
+        return [part for item in value for part in _spread(item, named, outputs)]
+    if not isinstance(value, str):
+        return value
+    whole = re.fullmatch(r"\{(\w+)\}", value)
+    if whole and whole[1] in named:
+        return named[whole[1]][1]
+    for name, (_, chosen) in named.items():
+        value = value.replace(f"{{{name}}}", str(chosen))
+    return _one(value, outputs) if value.startswith("@") else value
+
+
+def _spread(item: Any, named: Mapping[str, tuple[str, Any]], outputs: Outputs) -> list[Any]:
+    if isinstance(item, str) and item.startswith("@"):
+        return list(outputs.find(item))
+    return [_fill(item, named, outputs)]
+
+
+def _one(reference: str, outputs: Outputs) -> str:
+    found = outputs.find(reference)
+    if len(found) > 1:
+        branches = ", ".join(
+            f"{reference}.{'.'.join(unit.branch)}"
+            for unit, _ in outputs.units
+            if unit.stage == reference[1:]
+        )
+        raise ConfigError(
+            f"{reference!r} has {len(found)} outputs where one is needed; pick one of {branches}, "
+            "or fan this stage out with for = { ... }"
+        )
+    return found[0]
+
+
+def _check_stages(study: StudyConfig, source: str) -> None:
+    verbs = batch_verbs()
+    seen: set[str] = set()
+    for number, stage in enumerate(study.stage):
+        missing = [key for key in ("id", "verb") if not isinstance(stage.get(key), str)]
+        if missing:
+            raise ConfigError(
+                f"{source}: stage {number} has no {missing[0]}; write {missing[0]} = ..."
+            )
+        if stage["id"] in seen:
+            raise ConfigError(f"{source}: two stages have the id {stage['id']!r}; rename one")
+        if stage["verb"] not in verbs:
+            raise unknown(f"verb of stage {stage['id']!r}", stage["verb"], verbs)
+        if not isinstance(stage.get("for", {}), dict):
+            raise ConfigError(f"{source}: for of stage {stage['id']!r} must be a table of lists")
+        seen.add(stage["id"])

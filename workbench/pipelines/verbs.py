@@ -1,0 +1,314 @@
+"""The batch verbs: settings in, one library call, a run folder with its manifest out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from workbench.config import Config, parse
+from workbench.errors import ConfigError, unknown
+from workbench.library import locate, sources
+from workbench.runs import OpenRun, open_run
+from workbench.types import Progress
+
+if TYPE_CHECKING:
+    from workbench.types import Subject
+
+RUNS = Path("runs")
+"""Where run folders go unless ``out`` says otherwise."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a verb leaves behind."""
+
+    verb: str
+    id: str
+    status: str
+    """done, reused or planned."""
+    path: Path
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ModelConfig(Config):
+    """Which model a verb loads."""
+
+    model: str
+    """Hub id, folder, organism name or run folder, or "smollm2"."""
+    adapter: str | None = None
+    revision: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    load: dict[str, Any] = Field(default_factory=dict)
+    """Passed on to transformers."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the keywords of ``load``."""
+        named = {"adapter": self.adapter, "revision": self.revision}
+        return {**named, "dtype": self.dtype, "device": self.device, **self.load}
+
+
+class CacheConfig(ModelConfig):
+    """Read activations of a prompt set into a store."""
+
+    prompts: Any
+    """An item set's name, a file, a table {path, text, where, columns}, or a list of these."""
+    layers: str | list[int] = "all"
+    site: str = "resid_post"
+    position: str = "last"
+    render: str = "auto"
+    add_generation_prompt: bool | None = None
+
+
+class FitConfig(Config):
+    """Fit directions on cached activations, with held-out evidence."""
+
+    acts: str
+    """A cache run, a store folder or a packed file."""
+    recipe: str = "truth"
+    """A shipped recipe's name or a TOML file."""
+    where: dict[str, Any] = Field(default_factory=dict)
+    """Rows to fit on, such as {topic = ["animals", "calendar"]}."""
+    check: list[str] = Field(default_factory=list)
+    """Further stores on which the frozen directions are scored."""
+    seed: int = 0
+
+
+class MeasureConfig(ModelConfig):
+    """Take readouts of a model."""
+
+    readouts: list[Any]
+
+
+class SweepConfig(ModelConfig):
+    """Behaviour against the dose of an edit, with random-direction controls."""
+
+    directions: str
+    readouts: list[Any]
+    doses: list[float]
+    edit: str = "add"
+    layers: list[int] | list[list[int]] | None = None
+    """Blocks; by default the layer that the fit chose."""
+    unit: str = "raw"
+    scope: str = "all"
+    controls: int = 10
+    floor: float | None = None
+    ceiling: float | None = None
+    seed: int = 0
+
+
+Body = Callable[[Any, OpenRun, Progress | None], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Settings class, the inputs to hash, and the work."""
+
+    config: type[Config]
+    inputs: Callable[[Any], Sequence[Path]]
+    body: Body
+
+
+def carry_out(
+    verb: str,
+    data: Mapping[str, Any],
+    *,
+    out: Path | None = None,
+    root: Path = RUNS,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Done:
+    """Run one verb in its run folder: reuse a finished run, resume an interrupted one.
+
+    Args:
+        verb: train, cache, fit, measure or sweep.
+        data: its settings.
+        out: the run folder; by default ``root/<verb>/<run id>``.
+        root: where run folders go.
+        force: move a folder of another run aside.
+        progress: called with (units done, units in all).
+
+    Raises:
+        UnknownNameError: no such verb.
+        ConfigError: settings that do not make sense.
+    """
+    entry, config, inputs = _resolve(verb, data)
+    place = out if out is not None else _place(verb, config, root)
+    dump = config.model_dump(mode="json")
+    with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force) as run:
+        if run.state == "done":
+            return Done(verb, run.id, "reused", run.path, _summary(run.path))
+        result = entry.body(config, run, progress)
+        run.finish(result)
+    return Done(verb, run.id, "done", run.path, result)
+
+
+def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: Path = RUNS) -> Done:
+    """Return what ``carry_out`` would do, without doing it."""
+    from workbench.runs import run_id
+
+    _, config, inputs = _resolve(verb, data)
+    dump = config.model_dump(mode="json")
+    name = run_id(verb, dump, inputs)
+    place = out if out is not None else _place(verb, config, root) or root / verb / name
+    return Done(verb, name, "planned", place, {"config": dump, "inputs": [str(p) for p in inputs]})
+
+
+def _resolve(verb: str, data: Mapping[str, Any]) -> tuple[Verb, Config, list[Path]]:
+    verbs = batch_verbs()
+    if verb not in verbs:
+        raise unknown("verb", verb, verbs)
+    entry = verbs[verb]
+    config = parse(entry.config, data, verb)
+    return entry, config, list(entry.inputs(config))
+
+
+def _place(verb: str, config: Config, root: Path) -> Path | None:
+    """Organisms lie under their own name, so that they load by it."""
+    return root / verb / str(getattr(config, "name")) if verb == "train" else None  # noqa: B009
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    from workbench.runs import read_run
+
+    found = read_run(path).config.get("result", {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def batch_verbs() -> dict[str, Verb]:
+    """Return the verbs that a study may chain."""
+    from workbench_training.lora import TrainConfig
+
+    return {
+        "train": Verb(TrainConfig, _train_inputs, _train),
+        "cache": Verb(CacheConfig, lambda c: [*_model_inputs(c), *sources(c.prompts)], _cache),
+        "fit": Verb(FitConfig, _fit_inputs, _fit),
+        "measure": Verb(MeasureConfig, _measure_inputs, _measure),
+        "sweep": Verb(SweepConfig, lambda c: [*_measure_inputs(c), Path(c.directions)], _sweep),
+    }
+
+
+def _model_inputs(config: Any) -> list[Path]:
+    """Return the folders whose content decides which model this is."""
+    named = [config.model, getattr(config, "adapter", None)]
+    return [Path(name) for name in named if name and Path(name).exists()]
+
+
+def _train_inputs(config: Any) -> list[Path]:
+    files = [locate(name) for name in (config.documents, config.chat) if name]
+    return [*_model_inputs(config), *files]
+
+
+def _fit_inputs(config: FitConfig) -> list[Path]:
+    from workbench.directions.recipe import recipe_path
+
+    return [Path(config.acts), recipe_path(config.recipe), *map(Path, config.check)]
+
+
+def _measure_inputs(config: Any) -> list[Path]:
+    return [*_model_inputs(config), *_readout_inputs(config.readouts)]
+
+
+def _readout_inputs(readouts: Sequence[Any]) -> list[Path]:
+    values = [v for readout in readouts if isinstance(readout, Mapping) for v in readout.values()]
+    return [Path(value) for value in values if isinstance(value, str) and Path(value).exists()]
+
+
+def _train(config: Any, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+    from workbench_training.lora import train
+
+    return train(config, run.path, progress=progress)
+
+
+def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+    from workbench import api
+
+    subject = api.load(config.model, **config.options())
+    acts = api.capture(
+        subject,
+        config.prompts,
+        layers=config.layers,
+        site=config.site,
+        position=config.position,
+        out=run.path / "acts",
+        render=config.render,
+        add_generation_prompt=config.add_generation_prompt,
+        progress=progress,
+    )
+    return {"model": subject.ref.key, "n": len(acts), **_weights(subject)}
+
+
+def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+    from workbench.activations import open_activations
+    from workbench.directions import save_directions
+    from workbench.directions.recipe import read_recipe
+    from workbench.directions.truth import fit_truth
+
+    acts = open_activations(config.acts)
+    if config.where:
+        acts = acts.where(**config.where)
+    checks = {Path(path).name: open_activations(path) for path in config.check}
+    recipe = read_recipe(config.recipe)
+    directions, evidence = fit_truth(acts, recipe, checks=checks, seed=config.seed)
+    save_directions(directions, run.path / "directions.safetensors")
+    _save_frame(evidence, run.path / "evidence.parquet")
+    return {"model": acts.model.key, "layer": directions.info["layer"], "rows": len(evidence)}
+
+
+def _measure(config: MeasureConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+    from workbench import api
+    from workbench.results import write_results
+
+    subject = api.load_for_readouts(config.model, **config.options())
+    frame = api.measure(subject, config.readouts, progress=progress)
+    write_results(frame, run.path / "results.parquet", run=run.id)
+    return {"model": subject.ref.key, "rows": len(frame), **_weights(subject)}
+
+
+def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+    from workbench import api
+    from workbench.directions import open_directions
+    from workbench.results import write_results
+    from workbench.sweeps import sweep
+
+    directions = open_directions(config.directions)
+    layers = config.layers
+    if layers is None and "layer" in directions.info:
+        layers = [int(directions.info["layer"])]
+    if config.unit == "gap":
+        raise ConfigError(
+            "a sweep file has no gap to measure doses in; use unit = 'norm' or 'raw', or wb.sweep"
+        )
+    limits = {"floor": config.floor, "ceiling": config.ceiling}
+    subject = api.load_for_readouts(config.model, **config.options())
+    frame = sweep(
+        subject,
+        directions,
+        readouts=config.readouts,
+        doses=config.doses,
+        edit=config.edit,
+        layers=layers,
+        unit=config.unit,
+        scope=config.scope,
+        controls=config.controls,
+        seed=config.seed,
+        progress=progress,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+    write_results(frame, run.path / "results.parquet", run=run.id)
+    return {"model": subject.ref.key, "rows": len(frame), "layers": layers, **_weights(subject)}
+
+
+def _weights(subject: Subject) -> dict[str, Any]:
+    """Say in which precision, and from what, the weights came."""
+    return {"dtype": subject.ref.dtype, "quantization": subject.ref.quantization}
+
+
+def _save_frame(frame: Any, path: Path) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    frame.to_parquet(temporary, index=False)
+    temporary.replace(path)
