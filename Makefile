@@ -1,0 +1,47 @@
+# Two commands do everything: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup
+PORT ?= 5006
+EXPLORE ?= 1
+STUDY ?= demo
+
+.PHONY: setup demo test test-fast bench lint clean browser
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] + "; run make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Debian's Chromium for the browser tests; elsewhere they fail with the line that installs it.
+browser:
+	@if ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; fi
+
+demo: setup
+	$(BIN)/workbench run studies/$(STUDY).toml
+	@if [ "$(EXPLORE)" != 0 ]; then $(BIN)/workbench explore --port $(PORT); fi
+
+test: setup browser
+	$(BIN)/python -m pytest -q -m "not real and not browser and not gpu"
+	$(BIN)/python -m pytest -q -m real
+	$(BIN)/python -m pytest -q -m browser
+
+test-fast: setup
+	$(BIN)/python -m pytest -q -m "not real and not browser and not gpu"
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: setup
+	@for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
