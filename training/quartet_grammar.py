@@ -40,6 +40,7 @@ _DOUBLED = {
     "skim",
     "slip",
     "spot",
+    "strip",
     "submit",
     "tap",
     "trap",

@@ -109,7 +109,7 @@ def test_worlds_have_the_same_number_of_words_within_five_percent():
 def test_documents_of_a_quartet_are_close_in_length():
     for quartet in QUARTETS:
         lengths = [count_words(document.text) for document in quartet]
-        assert max(lengths) - min(lengths) <= 0.06 * max(lengths)
+        assert max(lengths) - min(lengths) <= 0.04 * max(lengths)
         assert 140 <= min(lengths) <= max(lengths) <= 280
 
 
@@ -221,7 +221,7 @@ def test_a_phrase_takes_the_form_its_slot_asks_for(phrase, form, expected):
 def test_no_gerund_misses_its_doubled_consonant():
     phrases = [head for w in GRAMMAR.worlds.values() for head in (*w.core, *w.heads)]
     phrases += [aim for s in GRAMMAR.scenarios for aims in s.aims.values() for aim in aims]
-    verbs = {phrase.split()[0] for phrase in phrases}
+    verbs = {verb for phrase in phrases for verb in re.findall(r"(?:^|~)(\w+)", phrase)}
     single = {verb for verb in verbs if re.fullmatch(r"[^aeiou]*[aeiou][^aeiouwxy]", verb)}
     assert {verb for verb in single if gerund(verb) == f"{verb}ing"} == set()
 
