@@ -1,1 +1,6 @@
+"""Activations: capture them, keep them on disk, read them one layer at a time."""
 
+from workbench.activations.acts import Activations, open_activations
+from workbench.activations.store import pack, verify
+
+__all__ = ["Activations", "open_activations", "pack", "verify"]

@@ -1,0 +1,247 @@
+"""One HDF5 file of activations: a block of items to bytes, and back with its checks."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from jaxtyping import Float32
+
+from workbench.activations.layout import (
+    FORMAT,
+    STORED,
+    VERSION,
+    Block,
+    Manifest,
+    check_version,
+    decode,
+)
+from workbench.errors import ConfigError, FormatError
+
+CHUNK_BYTES = 1 << 23
+"""A chunk spans one layer of the shard, up to this size."""
+
+
+def shard_image(block: Block, manifest: Manifest) -> bytes:
+    """Return the bytes of the shard's file; equal blocks give equal bytes.
+
+    The file is made in memory, so that a full disk meets one plain write and no half-made HDF5.
+
+    Raises:
+        ConfigError: an item column that HDF5 cannot hold.
+    """
+    name = uuid.uuid4().hex
+    with h5py.File(name, "w", driver="core", backing_store=False) as file:
+        mark(file, manifest, block.first, block.stop)
+        file.attrs["sha256"] = sha256(np.ascontiguousarray(block.values).data).hexdigest()
+        values = create_values(file, block.values.shape, manifest.dtype)
+        values[...] = block.values
+        norms = block.norms
+        file.create_dataset("norms", data=norms, chunks=norms.shape, fletcher32=True)
+        if block.offsets is not None:
+            file["offsets"] = np.asarray(block.offsets, np.int64)
+        write_columns(file, {name: block.columns[name] for name in manifest.columns})
+        file.flush()
+        return bytes(file.id.get_file_image())
+
+
+def mark(file: h5py.File, manifest: Manifest, first: int, stop: int) -> None:
+    """Write the attributes by which a reader knows the file."""
+    file.attrs["format"] = FORMAT
+    file.attrs["version"] = VERSION
+    file.attrs["plan"] = manifest.digest
+    file.attrs["first"] = first
+    file.attrs["rows"] = stop - first
+    file.attrs["layers"] = np.array(manifest.layers, np.int64)
+    file.attrs["site"] = manifest.site
+    file.attrs["position"] = manifest.position
+    file.attrs["model"] = manifest.model.key
+
+
+def create_values(file: h5py.File, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
+    """Make ``/values`` so that one layer reads in one sweep, with a checksum on each chunk."""
+    _, n, d = shape
+    stored = np.dtype(STORED[dtype])
+    rows = min(n, max(1, CHUNK_BYTES // (d * stored.itemsize)))
+    made = file.create_dataset("values", shape, stored, chunks=(1, rows, d), fletcher32=True)
+    made.attrs["dtype"] = dtype
+    return made
+
+
+def write_columns(file: h5py.File, columns: Mapping[str, np.ndarray]) -> None:
+    """Write ``/items/<column>``; the true name is an attribute, since "/" cannot stand in one."""
+    group = file.create_group("items")
+    for name, values in columns.items():
+        made = group.create_dataset(
+            _escape(name), data=_storable(name, values), dtype=_kind(values)
+        )
+        made.attrs["column"] = name
+
+
+def _escape(name: str) -> str:
+    escaped = name.replace("%", "%25").replace("/", "%2F")
+    return escaped.replace(".", "%2E") if set(escaped) <= {"."} else escaped
+
+
+def _kind(values: np.ndarray) -> Any:
+    return values.dtype if values.dtype.kind in "biuf" else h5py.string_dtype()
+
+
+def _storable(name: str, values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind in "biuf":
+        return values
+    texts = values.tolist()
+    wrong = [text for text in texts if not isinstance(text, str) or "\0" in text]
+    if wrong:
+        raise ConfigError(
+            f"column {name!r} holds {wrong[0]!r}; a column is numbers, booleans, or texts without "
+            "NUL characters"
+        )
+    return np.array(texts, object)
+
+
+def mend(path: Path) -> str:
+    """Say how a damaged file is made whole."""
+    if path.parent.name == "shards":
+        folder = path.parent.parent
+        return (
+            f"delete {path.name} and run the command that made {folder} again "
+            "(`workbench cache ... --resume` rewrites only what is missing)"
+        )
+    return "make it again with `workbench pack`"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5py.File]:
+    """Open for one read: finished files never change, so no lock, and a handle each.
+
+    Raises:
+        FormatError: anything that HDF5 finds wrong, with the file and the way to mend it.
+    """
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            check_version(file.attrs, str(path))
+            yield file
+    except FileNotFoundError:
+        raise FormatError(f"{path} is missing; {mend(path)}") from None
+    except (OSError, KeyError, RuntimeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} is truncated or damaged ({error}); {mend(path)}") from error
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished file, opened anew for each read, so that threads share nothing."""
+
+    path: Path
+    manifest: Manifest
+    first: int
+    stop: int
+
+    def check(self) -> None:
+        """Check marks, shapes and allocated bytes, without reading the values.
+
+        Raises:
+            FormatError: the file is absent, truncated, or not the one that the manifest lists.
+        """
+        with opened(self.path) as file:
+            expected = {
+                "plan": self.manifest.digest,
+                "first": self.first,
+                "rows": self.stop - self.first,
+            }
+            for key, value in expected.items():
+                if file.attrs[key] != value:
+                    raise self._wrong(f"{key} = {file.attrs[key]}, {value} expected")
+            layers = tuple(file.attrs["layers"].tolist())
+            if layers != self.manifest.layers:
+                raise self._wrong(f"layers = {layers}, {self.manifest.layers} expected")
+            self._check_shapes(file)
+
+    def _check_shapes(self, file: h5py.File) -> None:
+        n = self.stop - self.first
+        items = {dataset.attrs["column"]: dataset.shape[0] for dataset in file["items"].values()}
+        for name in self.manifest.columns:
+            if items.get(name) != n:
+                raise self._wrong(f"column {name!r} has {items.get(name)} rows, {n} expected")
+        rows = int(file["offsets"][-1]) if self.manifest.ragged else n
+        shape = (len(self.manifest.layers), rows, self.manifest.width)
+        values = file["values"]
+        if values.shape != shape or file["norms"].shape != shape[:2]:
+            raise self._wrong(f"/values has shape {values.shape}, {shape} expected")
+        if values.attrs["dtype"] != self.manifest.dtype:
+            raise self._wrong(f"dtype {values.attrs['dtype']}, {self.manifest.dtype} expected")
+        if values.dtype != STORED[self.manifest.dtype]:
+            raise self._wrong(f"/values holds {values.dtype} for {self.manifest.dtype}")
+        if values.id.get_num_chunks() * np.prod(values.chunks) < np.prod(shape):
+            raise self._wrong("/values has unwritten chunks")
+
+    def _wrong(self, what: str) -> FormatError:
+        return FormatError(f"{self.path}: {what}; {mend(self.path)}")
+
+    def read_stored(self, index: int) -> np.ndarray:
+        """Return the stored bits of one layer, by its place in the manifest's layers."""
+        with opened(self.path) as file:
+            return np.asarray(file["values"][index])
+
+    def read_layer(self, index: int) -> Float32[np.ndarray, "n d"]:
+        """Return one layer as float32."""
+        return decode(self.read_stored(index), self.manifest.dtype)
+
+    def read_norms(self) -> Float32[np.ndarray, "l n"]:
+        with opened(self.path) as file:
+            return np.asarray(file["norms"][...])
+
+    def read_columns(self) -> Mapping[str, np.ndarray]:
+        with opened(self.path) as file:
+            found = {dataset.attrs["column"]: dataset for dataset in file["items"].values()}
+            return {name: _column(found[name]) for name in self.manifest.columns}
+
+    def read_offsets(self) -> np.ndarray | None:
+        if not self.manifest.ragged:
+            return None
+        with opened(self.path) as file:
+            return np.asarray(file["offsets"][...])
+
+    def check_values(self) -> None:
+        """Read everything: chunk checksums, and the hash of the values.
+
+        Raises:
+            FormatError: a checksum or the hash is wrong.
+        """
+        self.check()
+        self.read_norms()
+        self.read_columns()
+        digest = sha256()
+        for index in range(len(self.manifest.layers)):
+            digest.update(np.ascontiguousarray(self.read_stored(index)).data)
+        with opened(self.path) as file:
+            if file.attrs["sha256"] != digest.hexdigest():
+                raise self._wrong("the values do not match their sha256")
+
+
+def _column(dataset: h5py.Dataset) -> np.ndarray:
+    if h5py.check_string_dtype(dataset.dtype) is None:
+        return np.asarray(dataset[...])
+    return np.asarray(dataset.asstr()[...].astype(str))
+
+
+def read_packed_manifest(path: Path) -> Manifest:
+    """Read the manifest inside a packed file.
+
+    Raises:
+        FormatError: it is no packed file.
+    """
+    with opened(path) as file:
+        if "manifest" not in file:
+            raise FormatError(
+                f"{path} is one shard, not a whole store; open its folder, or pack it first"
+            )
+        return Manifest.parse(json.dumps(json.loads(file["manifest"][()])), str(path))

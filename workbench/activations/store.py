@@ -1,0 +1,338 @@
+"""The folder of shards: plan, write, resume, open, verify, pack. Format version 1."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from workbench.activations.layout import STORED, Block, Manifest
+from workbench.activations.shard import (
+    Shard,
+    create_values,
+    mark,
+    mend,
+    read_packed_manifest,
+    shard_image,
+    write_columns,
+)
+from workbench.errors import FormatError, MismatchError
+from workbench.runs import (
+    HASHES,
+    clear_temporaries,
+    differing,
+    hash_path,
+    make_folder,
+    replacing,
+    write_bytes,
+)
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+VIRTUAL = "acts.h5"
+SHARD_ROWS = 256
+
+
+def plan_shards(rows: int, shard_rows: int = SHARD_ROWS) -> tuple[tuple[int, int], ...]:
+    """Cut ``rows`` items into half-open ranges: a function of its arguments alone."""
+    if rows < 1 or shard_rows < 1:
+        raise ValueError(f"rows and shard_rows are at least 1; got {rows} and {shard_rows}")
+    return tuple((first, min(first + shard_rows, rows)) for first in range(0, rows, shard_rows))
+
+
+@dataclass
+class Store:
+    """A store being written. Several processes may write shards of one plan side by side."""
+
+    folder: Path
+    manifest: Manifest
+    hashes: dict[str, str] = field(default_factory=dict)
+    """Of the files written by this process."""
+
+    @classmethod
+    def create(cls, folder: Path, manifest: Manifest) -> Store:
+        """Write the manifest, or find the same one there.
+
+        Raises:
+            MismatchError: the folder has another manifest; the differing keys are named.
+            WorkbenchError: the place cannot be written.
+        """
+        make_folder(folder / "shards")
+        found = existing_manifest(folder)
+        if found is None:
+            write_bytes(folder / MANIFEST, json.dumps(manifest.content(), indent=1).encode())
+        else:
+            refuse_other(folder, found, manifest)
+        clear_temporaries(folder)
+        clear_temporaries(folder / "shards")
+        return cls(folder, manifest)
+
+    def shard(self, first: int, stop: int) -> Shard:
+        """Return the shard of these items, whether it is there or not."""
+        return Shard(self.folder / "shards" / shard_name(first, stop), self.manifest, first, stop)
+
+    def has(self, first: int, stop: int) -> bool:
+        """Whether the shard is there and valid; an invalid one is removed."""
+        shard = self.shard(first, stop)
+        if not shard.path.exists():
+            return False
+        try:
+            shard.check()
+        except FormatError as error:
+            logger.info("writing a shard again: %s", error)
+            shard.path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def write(self, block: Block) -> None:
+        """Write one shard whole or not at all.
+
+        Raises:
+            MismatchError: the block is not of the planned dtype.
+            WorkbenchError: the disk is full or the place cannot be written.
+        """
+        if block.dtype != self.manifest.dtype:
+            raise MismatchError(
+                f"{self.folder} stores {self.manifest.dtype}, but the model now gives "
+                f"{block.dtype}; load it with the dtype of the first run, or give another out"
+            )
+        image = shard_image(block, self.manifest)
+        shard = self.shard(block.first, block.stop)
+        write_bytes(shard.path, image)
+        self.hashes[shard.path.name] = sha256(image).hexdigest()
+        logger.info("wrote %s (%d items)", shard.path, block.stop - block.first)
+
+    def finish(self) -> None:
+        """Write the hash list and the virtual dataset, once every shard is there.
+
+        Raises:
+            FormatError: a shard is missing.
+        """
+        if not self.hashes and all((self.folder / name).exists() for name in (HASHES, VIRTUAL)):
+            return
+        shards = listed_shards(self.folder, self.manifest)
+        hashes = {
+            f"shards/{shard.path.name}": self.hashes.get(shard.path.name) or hash_path(shard.path)
+            for shard in shards
+        }
+        _write_virtual(self.folder, self.manifest, shards)
+        write_bytes(self.folder / HASHES, json.dumps(hashes, indent=1).encode())
+
+
+def shard_name(first: int, stop: int) -> str:
+    """Return the file name of the shard that holds items ``first`` to ``stop``."""
+    return f"{first:06d}-{stop:06d}.h5"
+
+
+def existing_manifest(folder: Path) -> Manifest | None:
+    """Read the manifest of a store folder, if it has one.
+
+    Raises:
+        FormatError: it is damaged or of another version.
+    """
+    path = folder / MANIFEST
+    return Manifest.parse(path.read_bytes(), str(path)) if path.is_file() else None
+
+
+def refuse_other(folder: Path, found: Manifest, wanted: Manifest) -> None:
+    """Check that a store may be continued.
+
+    Raises:
+        MismatchError: it was begun with other settings, named one by one.
+    """
+    keys = differing(found.content(), wanted.content())
+    if keys:
+        raise MismatchError(
+            f"{folder} holds activations of other settings ({'; '.join(keys)}); give another out, "
+            "or delete the folder"
+        )
+
+
+def listed_shards(folder: Path, manifest: Manifest) -> list[Shard]:
+    """Return the shards of a complete store, each checked but for its values.
+
+    Raises:
+        FormatError: shards are absent (the rows are named) or damaged.
+    """
+    shards = [
+        Shard(folder / "shards" / shard_name(first, stop), manifest, first, stop)
+        for first, stop in manifest.shards
+    ]
+    absent = [shard for shard in shards if not shard.path.exists()]
+    if absent:
+        ranges = ", ".join(f"{shard.first}-{shard.stop - 1}" for shard in absent[:5])
+        more = f" and {len(absent) - 5} more ranges" if len(absent) > 5 else ""
+        raise FormatError(
+            f"{folder} lacks {len(absent)} of {len(shards)} shards: rows {ranges}{more} of "
+            f"{manifest.rows} are missing; run the command that made it again "
+            f"(`workbench cache ... --out {_run_folder(folder)} --resume` adds what is missing)"
+        )
+    for shard in shards:
+        shard.check()
+    return shards
+
+
+def _run_folder(folder: Path) -> Path:
+    return folder.parent if folder.name == "acts" else folder
+
+
+def locate(path: str | Path) -> Path:
+    """Return the store folder or packed file behind a run folder, store folder or file.
+
+    Raises:
+        FormatError: nothing is there, or several reads to choose from.
+    """
+    path = Path(path)
+    if path.is_file() and path.name not in (MANIFEST, VIRTUAL):
+        return path
+    folder = path.parent if path.is_file() else path
+    for place in (folder, folder / "acts"):
+        if (place / MANIFEST).is_file():
+            return place
+    reads = sorted(str(found.parent) for found in folder.glob(f"**/{MANIFEST}"))
+    if reads:
+        raise FormatError(f"{path} holds {len(reads)} reads; open one of: {', '.join(reads)}")
+    raise FormatError(
+        f"no activations at {str(path)!r}; give a run folder, a store folder or a packed file, or "
+        "make one with `workbench cache MODEL PROMPTS --out PATH`"
+    )
+
+
+def open_parts(path: str | Path) -> tuple[Manifest, list[Shard]]:
+    """Open what ``locate`` finds, every file checked but for its values.
+
+    Raises:
+        FormatError: a file is missing, damaged or of another version.
+    """
+    place = locate(path)
+    if place.is_file():
+        manifest = read_packed_manifest(place)
+        packed = Shard(place, manifest, 0, manifest.rows)
+        packed.check()
+        return manifest, [packed]
+    found = existing_manifest(place)
+    assert found is not None, "locate found its manifest"
+    return found, listed_shards(place, found)
+
+
+def verify(path: str | Path) -> dict[str, str]:
+    """Read every byte of a store or packed file: chunk checksums, value hashes, file hashes.
+
+    Returns:
+        The sha256 of each file that was checked.
+
+    Raises:
+        FormatError: everything that is wrong, and how to mend it.
+    """
+    place = locate(path)
+    _, shards = open_parts(place)
+    recorded = {} if place.is_file() else _recorded(place)
+    problems, hashes = [], {}
+    for shard in shards:
+        name = shard.path.name
+        hashes[name] = sha256(shard.path.read_bytes()).hexdigest()
+        try:
+            shard.check_values()
+        except FormatError as error:
+            problems.append(str(error))
+            continue
+        if place.is_dir() and recorded.get(f"shards/{name}") != hashes[name]:
+            problems.append(f"{shard.path} does not match its hash in {HASHES}; {mend(shard.path)}")
+    if problems:
+        raise FormatError(f"{len(problems)} of {len(shards)} files: " + "; ".join(problems[:5]))
+    return hashes
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    try:
+        found = json.loads((folder / HASHES).read_bytes())
+        return {str(name): str(value) for name, value in found.items()}
+    except FileNotFoundError:
+        raise FormatError(
+            f"{folder} has no {HASHES}: its run did not finish; run it again to resume"
+        ) from None
+    except (ValueError, AttributeError) as error:
+        raise FormatError(f"{folder / HASHES} is damaged ({error}); delete it and resume") from None
+
+
+def _write_virtual(folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
+    """Write the view for foreign readers; a shard that vanishes later reads as NaN there."""
+    stored = np.dtype(STORED[manifest.dtype])
+    bounds = _bounds(shards)
+    shape = (len(manifest.layers), bounds[-1], manifest.width)
+    values, norms = h5py.VirtualLayout(shape, stored), h5py.VirtualLayout(shape[:2], np.float32)
+    for shard, first, stop in zip(shards, bounds[:-1], bounds[1:], strict=True):
+        name, part = f"shards/{shard.path.name}", (shape[0], stop - first, shape[2])
+        values[:, first:stop] = h5py.VirtualSource(name, "values", part, stored)
+        norms[:, first:stop] = h5py.VirtualSource(name, "norms", part[:2], np.float32)
+    nan = 0x7FC0 if manifest.dtype == "bfloat16" else np.nan
+    with (
+        replacing(folder / VIRTUAL) as temporary,
+        h5py.File(temporary, "w", libver=("v110", "latest")) as file,
+    ):
+        mark(file, manifest, 0, manifest.rows)
+        made = file.create_virtual_dataset("values", values, fillvalue=nan)
+        made.attrs["dtype"] = manifest.dtype
+        file.create_virtual_dataset("norms", norms, fillvalue=np.nan)
+        _write_items(file, manifest, shards)
+
+
+def _bounds(shards: Sequence[Shard]) -> list[int]:
+    """Return where each shard's rows begin (tokens where ragged), and the end."""
+    counts = []
+    for shard in shards:
+        offsets = shard.read_offsets()
+        counts.append(shard.stop - shard.first if offsets is None else int(offsets[-1]))
+    return [0, *np.cumsum(counts).tolist()]
+
+
+def _write_items(file: h5py.File, manifest: Manifest, shards: Sequence[Shard]) -> None:
+    parts = [shard.read_columns() for shard in shards]
+    write_columns(
+        file, {name: np.concatenate([part[name] for part in parts]) for name in manifest.columns}
+    )
+    if manifest.ragged:
+        file["offsets"] = join_offsets([shard.read_offsets() for shard in shards])
+
+
+def join_offsets(parts: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Chain the offsets of consecutive blocks."""
+    counts = [np.diff(offsets) for offsets in parts if offsets is not None]
+    return np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+
+
+def pack(path: str | Path, out: str | Path) -> Path:
+    """Make one plain HDF5 file of a store, which ``open_activations`` opens too.
+
+    Raises:
+        FormatError: the store is incomplete or damaged.
+        WorkbenchError: the disk is full.
+    """
+    manifest, shards = open_parts(path)
+    out = Path(out)
+    whole = replace(manifest, shards=((0, manifest.rows),))
+    bounds = _bounds(shards)
+    shape = (len(manifest.layers), bounds[-1], manifest.width)
+    size = int(np.prod(shape)) * np.dtype(STORED[manifest.dtype]).itemsize
+    make_folder(out.parent)
+    digest = sha256()
+    with replacing(out, size) as temporary, h5py.File(temporary, "w") as file:
+        mark(file, whole, 0, whole.rows)
+        file["manifest"] = json.dumps(whole.content())
+        values = create_values(file, shape, manifest.dtype)
+        for index in range(shape[0]):
+            layer = np.concatenate([shard.read_stored(index) for shard in shards])
+            digest.update(np.ascontiguousarray(layer).data)
+            values[index] = layer
+        file.attrs["sha256"] = digest.hexdigest()
+        norms = np.concatenate([shard.read_norms() for shard in shards], axis=1)
+        file.create_dataset("norms", data=norms, chunks=(1, norms.shape[1]), fletcher32=True)
+        _write_items(file, manifest, shards)
+    return out

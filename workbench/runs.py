@@ -1,0 +1,612 @@
+"""Run folders: ids that follow from settings and inputs, manifests, locks, atomic writes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import json
+import logging
+import math
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel
+
+from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
+from workbench.types import Run
+
+logger = logging.getLogger(__name__)
+
+FORMAT = "workbench.run"
+VERSION = 1
+MANIFEST = "run.json"
+HASHES = "hashes.json"
+"""A folder that holds this file is identified by it: ``{relative path: sha256}``."""
+NOT_HASHED = ("out", "device", "shard", "workers")
+PACKAGES = (
+    *("interp-workbench", "torch", "transformers", "peft", "accelerate", "numpy", "scipy"),
+    *("scikit-learn", "h5py", "safetensors", "pyarrow", "pandas", "nnsight"),
+    *("transformer-lens", "gguf"),
+)
+
+
+@dataclass
+class OpenRun:
+    """A run folder that this process holds the lock of."""
+
+    path: Path
+    id: str
+    state: Literal["new", "resumed", "done"]
+    """``done``: an earlier run left these results, so there is nothing to do."""
+    result: Mapping[str, Any] | None = None
+    outputs: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    finished: bool = False
+
+    def finish(
+        self,
+        result: Mapping[str, Any] | None = None,
+        *,
+        outputs: Sequence[str | Path] | None = None,
+        models: Sequence[str] = (),
+    ) -> None:
+        """Say that the work is done; the manifest is rewritten when the with-block ends.
+
+        Args:
+            result: a short summary, kept in the manifest.
+            outputs: what was written, relative to the folder; by default all that lies in it.
+            models: keys of the models that were used.
+
+        Raises:
+            FormatError: an output does not exist.
+        """
+        names = _entries(self.path) if outputs is None else [self._relative(o) for o in outputs]
+        missing = [name for name in names if not (self.path / name).exists()]
+        if missing:
+            raise FormatError(f"{self.path} lacks its output {missing[0]!r}; write it, then finish")
+        self.result, self.outputs, self.models = result, tuple(names), tuple(models)
+        self.finished = True
+
+    def _relative(self, output: str | Path) -> str:
+        path = Path(output)
+        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
+
+
+@contextmanager
+def open_run(
+    verb: str,
+    config: Any,
+    *,
+    out: str | Path | None = None,
+    root: str | Path = "runs",
+    inputs: Sequence[str | Path] = (),
+    seed: int | None = None,
+    force: bool = False,
+) -> Iterator[OpenRun]:
+    """Open the folder of a run: reused when finished, resumed when interrupted.
+
+    Args:
+        verb: such as ``cache``.
+        config: the resolved settings (a mapping, settings model or dataclass).
+        out: the folder; by default ``root/<verb>/<id>``.
+        root: where run folders go.
+        inputs: files and folders that the run reads.
+        seed: recorded, and part of the id.
+        force: move a folder that holds another run aside instead of refusing it.
+
+    Yields:
+        The run. Call ``finish`` before the block ends, unless its ``state`` is ``done``.
+
+    Raises:
+        ConfigError: an input does not exist or is an unfinished run.
+        MismatchError: the folder holds another run; the differing keys are named.
+        WorkbenchError: another process is writing this run.
+    """
+    run = _planned(verb, config, inputs, seed)
+    folder = Path(out) if out is not None else Path(root) / verb / run.id
+    make_folder(folder.parent)
+    with _locked(folder):
+        state = _settle(folder, run, force)
+        opened = OpenRun(folder, run.id, state)
+        if state == "done":
+            yield opened
+            return
+        make_folder(folder)
+        run = replace(run, started=_now(), git=git_state(), packages=package_versions())
+        run = replace(run, device=describe_machine())
+        _write(folder, run)
+        try:
+            yield opened
+            if not opened.finished:
+                raise ValueError("the body of open_run ended without run.finish(...)")
+        except BaseException as error:
+            with contextlib.suppress(OSError, WorkbenchError):
+                failed = replace(run, status="failed", finished=_now())
+                _write(folder, failed, error=f"{type(error).__name__}: {error}")
+            raise
+        run = replace(run, status="done", finished=_now())
+        run = replace(run, outputs=opened.outputs, models=opened.models)
+        _write(folder, run, result=opened.result)
+        logger.info("%s %s done in %s", verb, run.id, folder)
+
+
+def run_id(
+    verb: str, config: Any, inputs: Sequence[str | Path] = (), seed: int | None = None
+) -> str:
+    """Return the id that a run with these settings and inputs gets, wherever its files lie."""
+    return _planned(verb, config, inputs, seed).id
+
+
+def read_run(path: str | Path) -> Run:
+    """Read the manifest of a run folder.
+
+    Raises:
+        FormatError: there is none, or it is damaged or of another version.
+    """
+    found = _read(path)
+    names = {entry.name for entry in fields(Run)}
+    values = {key: value for key, value in found.items() if key in names}
+    values |= {key: tuple(values.get(key, ())) for key in ("inputs", "outputs", "models")}
+    try:
+        return Run(**values)
+    except TypeError as error:
+        raise FormatError(f"{_manifest(path)} is no run manifest ({error}); run it again") from None
+
+
+def read_result(path: str | Path) -> dict[str, Any]:
+    """Return the summary that a run was finished with (empty where there was none).
+
+    Raises:
+        FormatError: as ``read_run``.
+    """
+    return dict(_read(path).get("result") or {})
+
+
+def list_runs(root: str | Path = "runs") -> dict[Path, Run]:
+    """Return every run below ``root`` by its folder, oldest first.
+
+    A run that says ``running`` without a process that holds its lock is ``interrupted``; a
+    manifest that cannot be read gives a run of status ``unreadable``, never a missing row.
+    """
+    found = {path.parent: _listed(path.parent) for path in Path(root).rglob(MANIFEST)}
+    return dict(sorted(found.items(), key=lambda entry: (entry[1].started, str(entry[0]))))
+
+
+def _listed(folder: Path) -> Run:
+    try:
+        run = read_run(folder)
+    except FormatError as error:
+        return Run(id="?", verb="?", config={"error": str(error)}, status="unreadable")
+    if run.status == "running" and not _is_locked(folder):
+        return replace(run, status="interrupted")
+    return run
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Describe every key whose value differs, as ``a.b: old -> new``."""
+    before, after = _flat(old), _flat(new)
+    return [
+        f"{key}: {before.get(key, 'absent')!r} -> {after.get(key, 'absent')!r}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key, "absent") != after.get(key, "absent")
+    ]
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value}
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        result |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+    return result
+
+
+# --- what a run is -------------------------------------------------------------------------------
+
+
+def _planned(verb: str, config: Any, inputs: Sequence[str | Path], seed: int | None) -> Run:
+    settings = plain(config)
+    if not isinstance(settings, dict):
+        raise ValueError(f"the settings of a run are a mapping; got {type(config).__name__}")
+    hashed = [
+        {"path": str(path), "sha256": hash_path(path), "run": _owner(Path(path))} for path in inputs
+    ]
+    content = {str(entry["path"]): f"sha256:{entry['sha256']}" for entry in hashed}
+    identity = {
+        "verb": verb,
+        "config": _by_content({k: v for k, v in settings.items() if k not in NOT_HASHED}, content),
+        "inputs": [entry["sha256"] for entry in hashed],
+        "seed": seed,
+        "version": VERSION,
+    }
+    digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    return Run(id=digest, verb=verb, config=settings, inputs=tuple(hashed), seed=seed)
+
+
+def plain(value: Any) -> Any:
+    """Return settings as JSON values; infinities and NaN become text.
+
+    Raises:
+        ConfigError: a value that has no JSON form.
+    """
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump())
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ConfigError(f"{value!r} ({type(value).__name__}) cannot stand in the settings of a run")
+
+
+def _by_content(value: Any, content: Mapping[str, str]) -> Any:
+    """Put content hashes where settings name input files, so that moving files keeps the id."""
+    if isinstance(value, dict):
+        return {key: _by_content(item, content) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_by_content(item, content) for item in value]
+    return content.get(value, value) if isinstance(value, str) else value
+
+
+def hash_path(path: str | Path) -> str:
+    """Return the sha256 of a file, or of a folder's content.
+
+    A finished run stands for its id and outputs, a folder with ``hashes.json`` for that file.
+
+    Raises:
+        ConfigError: nothing is there, or it is a run that has not finished.
+    """
+    path = Path(path)
+    if path.is_file():
+        state = path.stat()
+        return _hash_file(path.resolve(), state.st_size, state.st_mtime_ns)
+    if not path.is_dir():
+        raise ConfigError(f"no input {str(path)!r}; give the path of an existing file or folder")
+    if (path / MANIFEST).is_file():
+        run = read_run(path)
+        if run.status != "done":
+            raise ConfigError(
+                f"input {path} is a {run.verb} run of status {run.status!r}; finish it first "
+                "(the same command resumes it)"
+            )
+        return _hash_all(path, run.outputs, run.id)
+    if (path / HASHES).is_file():
+        return _hash_all(path, [name for name in _entries(path) if name.endswith(".json")])
+    return _hash_all(path, _entries(path))
+
+
+def _hash_all(folder: Path, names: Sequence[str], salt: str = "") -> str:
+    parts = [(name, hash_path(folder / name)) for name in sorted(names)]
+    return sha256(json.dumps([salt, parts]).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=4096)
+def _hash_file(path: Path, size: int, modified: int) -> str:  # noqa: ARG001 (part of the key)
+    digest = sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _entries(folder: Path) -> list[str]:
+    """Name what a run left in its folder; hidden names are locks and temporaries."""
+    names = (entry.name for entry in folder.iterdir())
+    return sorted(name for name in names if name != MANIFEST and not name.startswith("."))
+
+
+def _owner(path: Path) -> str | None:
+    """Return the id of the run that a path belongs to."""
+    for folder in [path, *path.parents][:3]:
+        if (folder / MANIFEST).is_file():
+            return read_run(folder).id
+    return None
+
+
+# --- the folder ----------------------------------------------------------------------------------
+
+
+def _settle(folder: Path, run: Run, force: bool) -> Literal["new", "resumed", "done"]:
+    """Decide what to do with what lies in the folder already."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give a folder as out")
+    if not folder.exists():
+        return "new"
+    clear_temporaries(folder)
+    if not any(folder.iterdir()):
+        return "new"
+    reason = _foreign(folder, run)
+    if reason is None:
+        old = read_run(folder)
+        whole = all((folder / name).exists() for name in old.outputs)
+        return "done" if old.status == "done" and whole else "resumed"
+    if not force:
+        raise MismatchError(f"{folder} {reason}; give another out, or --force to move it aside")
+    aside = next(path for n in range(1, 10_000) if not (path := Path(f"{folder}.old-{n}")).exists())
+    folder.rename(aside)
+    logger.info("moved %s aside to %s", folder, aside)
+    return "new"
+
+
+def _foreign(folder: Path, run: Run) -> str | None:
+    """Say why the folder does not belong to this run, if so."""
+    if not (folder / MANIFEST).is_file():
+        return f"is not empty and holds no {MANIFEST}, so it is no run folder"
+    old = read_run(folder)
+    if old.id == run.id:
+        return None
+    keys = differing(_identity(old), _identity(run)) or ["format version"]
+    return f"holds run {old.id}, not {run.id}: {'; '.join(keys)}"
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    config = {key: value for key, value in run.config.items() if key not in NOT_HASHED}
+    inputs = {str(entry["path"]): entry["sha256"][:12] for entry in run.inputs}
+    return {"verb": run.verb, **config, "inputs": inputs, "seed": run.seed}
+
+
+def _manifest(path: str | Path) -> Path:
+    return Path(path) if Path(path).name == MANIFEST else Path(path) / MANIFEST
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    file = _manifest(path)
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"no {MANIFEST} in {file.parent}; give a run folder") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{file} cannot be read ({error}); run the command again") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise FormatError(f"{file} is no run manifest (format {FORMAT!r} expected)")
+    if found.get("version") != VERSION:
+        raise FormatError(
+            f"{file} has version {found.get('version')!r}, this program reads {VERSION}; "
+            "update interp-workbench or run the command again"
+        )
+    return found
+
+
+def _write(folder: Path, run: Run, **extra: Any) -> None:
+    more = {key: plain(value) for key, value in extra.items() if value is not None}
+    content = {"format": FORMAT, "version": VERSION, **plain(run), **more}
+    write_bytes(folder / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False).encode())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# --- locks ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock file beside a run folder; the kernel lets go of it when a process dies."""
+    path = _lock_path(folder)
+    file = _take(path)
+    if file is None:
+        raise WorkbenchError(
+            f"{folder} is being written by {path.read_text().strip() or 'another process'}; "
+            "wait until it ends, or stop it and run this again to resume"
+        )
+    try:
+        os.truncate(file, 0)
+        os.write(file, f"process {os.getpid()} on {socket.gethostname()} since {_now()}".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _take(path: Path) -> int | None:
+    """Open and lock the file; None when another process holds it."""
+    import fcntl
+
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(file).st_ino:  # noqa: PTH116
+                return file
+        os.close(file)  # its owner removed it between our open and our lock
+
+
+def _is_locked(folder: Path) -> bool:
+    import fcntl
+
+    try:
+        with _lock_path(folder).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _lock_path(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.lock"
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write a whole file or nothing: temporary name, fsync, rename.
+
+    Raises:
+        WorkbenchError: the disk is full or the place cannot be written; no temporary is left.
+    """
+    with replacing(path, len(content)) as temporary, temporary.open("wb") as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, size: int | None = None) -> Iterator[Path]:
+    """Give a temporary name to write to; it becomes ``path`` when the block ends well.
+
+    Args:
+        path: the file to make.
+        size: its bytes where known, for the message when they do not fit.
+
+    Raises:
+        WorkbenchError: the disk is full or the place cannot be written; no temporary is left.
+    """
+    host = socket.gethostname().replace(".", "_")
+    name = f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    temporary = path.with_name(name)
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        _discard(temporary)
+        raise explain_os_error(error, path, size) from error
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _discard(temporary: Path) -> None:
+    with contextlib.suppress(OSError):
+        temporary.unlink()
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Remove what killed processes of this machine left half-written in the folder."""
+    host = socket.gethostname().replace(".", "_")
+    for path in folder.glob(".*.tmp"):
+        *_, owner, pid, _random, _suffix = path.name.split(".")
+        if owner == host and pid.isdigit() and not _alive(int(pid)):
+            _discard(path)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents.
+
+    Raises:
+        WorkbenchError: it cannot be made there.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain_os_error(error, path) from error
+
+
+def explain_os_error(error: OSError, path: Path, size: int | None = None) -> WorkbenchError:
+    """Return the error for a file that could not be written, with what is needed and free."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        needs = "more room" if size is None else format_bytes(size)
+        return WorkbenchError(
+            f"the disk is full: {path} needs {needs}, {format_bytes(free_bytes(path))} are free; "
+            "free some space and run the same command again, finished parts are kept"
+        )
+    return WorkbenchError(f"cannot write {path}: {error.strerror or error}; give another out")
+
+
+def free_bytes(path: Path) -> int:
+    """Return how much may still be written where ``path`` lies or will lie."""
+    place = next(folder for folder in [path, *path.absolute().parents] if folder.exists())
+    return shutil.disk_usage(place).free
+
+
+def format_bytes(size: int | float) -> str:
+    """Write a size as a person would, such as ``8.8 MB``."""
+    if size < 1000:
+        return f"{size} bytes"
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} TB"
+
+
+# --- provenance ----------------------------------------------------------------------------------
+
+
+def git_state() -> dict[str, Any]:
+    """Return commit and dirty flag of the checkout that this package runs from, if it is one."""
+    source = Path(__file__)
+    git = ["git", "-C", str(source.parent)]
+    tracked = _output([*git, "ls-files", "--error-unmatch", source.name])
+    commit = _output([*git, "rev-parse", "HEAD"]) if tracked else None
+    if not commit:
+        return {}
+    dirty = _output([*git, "status", "--porcelain", "--untracked-files=no"])
+    return {"commit": commit, "dirty": bool(dirty)}
+
+
+def _output(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the installed packages that numbers depend on."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def describe_machine() -> str:
+    """Return the accelerator, if any, and the processor, in words."""
+    import torch
+
+    cpu = f"{platform.machine()} with {os.cpu_count()} cores, {platform.system()}"
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name(0)} x {torch.cuda.device_count()}, {cpu}"
+    return cpu
