@@ -1,0 +1,1 @@
+"""Trust game items, bank v0."""
