@@ -1,0 +1,72 @@
+"""Residual streams of one batch: several reads from one pass, and no block more than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.engine.blocks import check_layers, hidden_of, stopping_after, watching
+from workbench.engine.forward import Inputs, run
+from workbench.engine.pool import Tap, layers_of, parse_position, token_mask
+from workbench.types import Batch, Read, Subject
+
+
+def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tensor | list[Tensor]]:
+    """Run the batch once and return what each read asks for, in the order of ``reads``.
+
+    Blocks after the deepest layer read do not run, nor does the LM head. Inside ``intervene``,
+    values are those after the edits.
+
+    Returns:
+        ``Float[l b d]`` for each read, layers in the read's order; for position ``all`` a list
+        with ``Float[l t d]`` for each row. Single tokens have the model's dtype, means float32.
+
+    Raises:
+        WorkbenchError: an unknown site, block, position or span, or an item whose span is empty.
+    """
+    if not reads:
+        raise ValueError("nothing to read; give at least one Read")
+    taps = [_tap(subject, batch, read) for read in reads]
+    with torch.no_grad():
+        run_taps(subject, Inputs(batch.input_ids, batch.attention_mask, batch.position_ids), taps)
+    return [gather(tap) for tap in taps]
+
+
+def run_taps(subject: Subject, inputs: Inputs, taps: Sequence[Tap]) -> None:
+    """Fill the taps in one forward that stops after the deepest of their layers."""
+    layers = sorted({layer for tap in taps for layer in tap.layers})
+    with tapping(subject, taps, layers), stopping_after(subject, layers[-1]):
+        run(subject, inputs)
+
+
+def tapping(subject: Subject, taps: Sequence[Tap], layers: Sequence[int], repeats: int = 1) -> Any:
+    """Fill the taps at these blocks during any forward inside."""
+
+    def see(layer: int, output: Any) -> None:
+        for tap in taps:
+            if layer in tap.layers:
+                tap.take(layer, hidden_of(output), repeats)
+
+    return watching(subject, layers, see)
+
+
+def gather(tap: Tap) -> Tensor | list[Tensor]:
+    """Stack what was taken, layers first."""
+    taken = [tap.taken[layer] for layer in tap.layers]
+    if tap.position.kind != "all":
+        home = taken[0].device  # type: ignore[union-attr]
+        return torch.stack([value.to(home) for value in taken])  # type: ignore[union-attr]
+    home = taken[0][0].device
+    return [torch.stack([value.to(home) for value in row]) for row in zip(*taken, strict=True)]
+
+
+def _tap(subject: Subject, batch: Batch, read: Read) -> Tap:
+    position = parse_position(read.position)
+    layers = layers_of(read, tuple(sorted(subject.blocks)))
+    check_layers(subject, layers)
+    mask = token_mask(position, batch.attention_mask.bool(), batch.spans)
+    rows = torch.arange(len(mask), device=mask.device)
+    return Tap(read, position, layers, rows, mask)

@@ -1,0 +1,102 @@
+"""One forward of the model: its inputs, padded rows, and a head that runs where it is asked."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from workbench.types import Subject
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Token ids of some rows, what they may attend to, and where they stand."""
+
+    ids: Int[Tensor, "b t"]
+    mask: Shaped[Tensor, "b ..."]
+    """1 on real tokens, over cached and new columns; or an additive mask (b, 1, t, s)."""
+    positions: Int[Tensor, "b t"]
+
+    def repeat(self, times: int) -> Inputs:
+        """Repeat each row, copies of a row side by side."""
+        parts = (self.ids, self.mask, self.positions)
+        return Inputs(*(part.repeat_interleave(times, 0) for part in parts))
+
+
+def positions_of(mask: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
+    """Count real tokens from 0; 0 on pads."""
+    return (mask.cumsum(1) - 1).clamp(min=0) * mask
+
+
+def device_of(subject: Subject) -> torch.device:
+    """Where token ids go: the device of the embedding."""
+    device = subject.model.get_input_embeddings().weight.device
+    assert isinstance(device, torch.device)
+    return device
+
+
+def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Inputs:
+    """Pad rows of ids on the left."""
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, width - len(row) :] = torch.tensor(row)
+        mask[number, width - len(row) :] = 1
+    return Inputs(ids.to(device), mask.to(device), positions_of(mask).to(device))
+
+
+def pad_id(subject: Subject) -> int:
+    """Return an id to fill pads with; its value reaches no number, since pads are masked."""
+    for token in (subject.tokenizer.pad_token_id, subject.tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
+    return 0
+
+
+def run(subject: Subject, inputs: Inputs, cache: Any = None) -> Any:
+    """Run the model's own forward; position ids go along wherever the family takes them."""
+    kwargs: dict[str, Any] = {"use_cache": cache is not None}
+    if cache is not None:
+        kwargs["past_key_values"] = cache
+    if _takes_positions(_forward_of(subject.model)):
+        kwargs["position_ids"] = inputs.positions
+    return subject.model(input_ids=inputs.ids, attention_mask=inputs.mask, **kwargs)
+
+
+@contextmanager
+def head_at(
+    subject: Subject, rows: Int[Tensor, " p"], columns: Int[Tensor, " p"]
+) -> Iterator[None]:
+    """Run the LM head at these (row, column) positions alone; logits come as (1, p, v).
+
+    The head's input is gathered, so that caps and scales that the model puts on its logits stay.
+    """
+
+    def gather(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        h = args[0]
+        return (h[rows.to(h.device), columns.to(h.device)][None], *args[1:])
+
+    handle = subject.model.get_output_embeddings().register_forward_pre_hook(gather)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _forward_of(model: Any) -> Any:
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return type(base).forward
+
+
+@functools.cache
+def _takes_positions(forward: Any) -> bool:
+    return "position_ids" in inspect.signature(forward).parameters
