@@ -184,3 +184,10 @@ def test_no_statement_begins_with_its_subject():
         for fact in topic_facts(topic):
             assert not fact.affirm.startswith("{subject}")
             assert not fact.deny.startswith("{subject}")
+
+
+def test_the_readme_counts_the_facts_of_every_topic():
+    readme = (data_path("statements").parent / "README.md").read_text(encoding="utf-8")
+    for topic in TOPICS:
+        facts = len({row["fact"] for row in rows_of(topic)})
+        assert f"| {topic} | {facts} |" in readme
