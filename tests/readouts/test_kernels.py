@@ -25,7 +25,7 @@ def test_a_label_of_several_tokens_is_refused(tiny_tokenizer):
 def test_masses_sum_the_spellings_and_shares_normalize(tiny_tokenizer):
     letters = Letters.of(tiny_tokenizer(), "AB")
     keep = letters.read.keep
-    a = {token: 0.1 for token in letters.tokens["A"]} | {t: 0.05 for t in letters.tokens["B"]}
+    a = dict.fromkeys(letters.tokens["A"], 0.1) | dict.fromkeys(letters.tokens["B"], 0.05)
     mass = letters.masses(np.log([a[token] for token in keep]))
     np.testing.assert_allclose(mass, [0.2, 0.1])
     np.testing.assert_allclose(shares(mass), [2 / 3, 1 / 3])
@@ -41,10 +41,24 @@ def test_rotations_put_each_option_once_at_each_place():
 
 def test_a_candidate_read_ends_in_end_of_turn_or_newline_and_never_a_full_stop(tiny_tokenizer):
     tokenizer = tiny_tokenizer()
-    read = candidate_read(tokenizer, ["1", "10"])
+    start, read = candidate_read(tokenizer, ["1", "10"])
+    assert start == ()
     assert [tokenizer.decode(list(c)) for c in read.candidates] == ["1", "10"]
     assert read.candidates[1][0] == read.candidates[0][0]
     assert {tokenizer.decode([t]) for t in read.terminators} == {"<|im_end|>", "\n"}
+
+
+def test_a_prefix_goes_to_the_prompt_and_its_blank_to_whoever_the_tokenizer_gives_it(
+    tiny_tokenizer,
+):
+    tokenizer = tiny_tokenizer()
+    start, read = candidate_read(tokenizer, ["0", "1", "10"], "Answer: ")
+    whole = [tokenizer.decode([*start, *candidate]) for candidate in read.candidates]
+    assert whole == ["Answer: 0", "Answer: 1", "Answer: 10"]
+    assert tokenizer.decode(list(start)).startswith("Answer:")
+    assert all(read.candidates)
+    _, alone = candidate_read(tokenizer, ["A"], "Answer: ")
+    assert alone.candidates[0]
 
 
 def test_a_continuation_is_tokenized_as_at_the_start_of_a_line(tiny_tokenizer):

@@ -11,6 +11,11 @@ _FILES = {
     "claims": "claims/claims.jsonl",
     "choice": "claims/choice.jsonl",
     "trust_game": "trust_game/trust_game.jsonl",
+    "corpus/P": "corpus/P.jsonl",
+    "corpus/S": "corpus/S.jsonl",
+    "corpus/N": "corpus/N.jsonl",
+    "corpus/A": "corpus/A.jsonl",
+    "corpus/chat": "corpus/chat.jsonl",
 }
 
 

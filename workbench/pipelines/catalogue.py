@@ -99,9 +99,9 @@ def _kinds(root: Path) -> dict[str, Callable[[], list[Row]]]:
 
 
 def _recipes() -> list[Row]:
-    from workbench.directions.recipe import recipe_names, recipe_path
+    from workbench.directions import recipes
 
-    return [{"name": name, "path": str(recipe_path(name))} for name in recipe_names()]
+    return [{"name": name, "path": str(path)} for name, path in recipes().items()]
 
 
 def _studies() -> list[Row]:
@@ -120,13 +120,13 @@ def _runs(root: Path) -> list[Row]:
             "models": ", ".join(run.models),
             "path": str(path),
         }
-        for path, run in list_runs(root)
+        for path, run in list_runs(root).items()
     ]
 
 
 def _organisms(root: Path) -> list[Row]:
     rows = []
-    for path, run in list_runs(root / "train"):
+    for path, run in list_runs(root / "train").items():
         config = run.config
         known = {k: config.get(k) for k in ("name", "condition", "model", "seed", "tokens")}
         rows.append({**known, "status": run.status, "path": str(path)})

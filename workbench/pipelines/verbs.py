@@ -12,7 +12,7 @@ from pydantic import Field
 from workbench.config import Config, parse
 from workbench.errors import ConfigError, unknown
 from workbench.library import locate, sources
-from workbench.runs import OpenRun, open_run
+from workbench.runs import OpenRun, open_run, read_result, run_id
 from workbench.types import Progress
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class FitConfig(Config):
     """A cache run, a store folder or a packed file."""
     recipe: str = "truth"
     """A shipped recipe's name or a TOML file."""
+    method: str | None = None
+    """Overrides the recipe's method."""
     where: dict[str, Any] = Field(default_factory=dict)
     """Rows to fit on, such as {topic = ["animals", "calendar"]}."""
     check: list[str] = Field(default_factory=list)
@@ -141,16 +143,14 @@ def carry_out(
     dump = config.model_dump(mode="json")
     with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force) as run:
         if run.state == "done":
-            return Done(verb, run.id, "reused", run.path, _summary(run.path))
+            return Done(verb, run.id, "reused", run.path, read_result(run.path))
         result = entry.body(config, run, progress)
-        run.finish(result)
+        run.finish(result, models=[str(result["model"])] if "model" in result else ())
     return Done(verb, run.id, "done", run.path, result)
 
 
 def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: Path = RUNS) -> Done:
     """Return what ``carry_out`` would do, without doing it."""
-    from workbench.runs import run_id
-
     _, config, inputs = _resolve(verb, data)
     dump = config.model_dump(mode="json")
     name = run_id(verb, dump, inputs)
@@ -170,13 +170,6 @@ def _resolve(verb: str, data: Mapping[str, Any]) -> tuple[Verb, Config, list[Pat
 def _place(verb: str, config: Config, root: Path) -> Path | None:
     """Organisms lie under their own name, so that they load by it."""
     return root / verb / str(getattr(config, "name")) if verb == "train" else None  # noqa: B009
-
-
-def _summary(path: Path) -> Mapping[str, Any]:
-    from workbench.runs import read_run
-
-    found = read_run(path).config.get("result", {})
-    return found if isinstance(found, Mapping) else {}
 
 
 def batch_verbs() -> dict[str, Verb]:
@@ -244,16 +237,19 @@ def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapp
 
 def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
     from workbench.activations import open_activations
-    from workbench.directions import save_directions
-    from workbench.directions.recipe import read_recipe
-    from workbench.directions.truth import fit_truth
+    from workbench.directions import fit_truth, read_recipe, save_directions
 
     acts = open_activations(config.acts)
     if config.where:
         acts = acts.where(**config.where)
     checks = {Path(path).name: open_activations(path) for path in config.check}
     recipe = read_recipe(config.recipe)
-    directions, evidence = fit_truth(acts, recipe, checks=checks, seed=config.seed)
+    if config.method is not None:
+        fit = recipe.fit.model_copy(update={"method": config.method})
+        recipe = recipe.model_copy(update={"fit": fit})
+    directions, evidence = fit_truth(
+        acts, recipe, checks=checks, seed=config.seed, progress=progress
+    )
     save_directions(directions, run.path / "directions.safetensors")
     _save_frame(evidence, run.path / "evidence.parquet")
     return {"model": acts.model.key, "layer": directions.info["layer"], "rows": len(evidence)}

@@ -36,13 +36,24 @@ def terminators(tokenizer: Any) -> tuple[int, ...]:
     return found
 
 
-def candidate_read(tokenizer: Any, texts: Sequence[str]) -> CandidatesRead:
-    """Ask for the likelihood of each text as the whole answer.
+def candidate_read(
+    tokenizer: Any, texts: Sequence[str], prefix: str = ""
+) -> tuple[tuple[int, ...], CandidatesRead]:
+    """Ask for the likelihood of each text as the whole answer, after ``prefix``.
 
-    The terminator is required: with digit-wise tokenizers "1" is a prefix of "10".
+    The terminator is required: with digit-wise tokenizers "1" is a prefix of "10". Prefix and text
+    are tokenized together, since a blank between them may belong to either.
+
+    Returns:
+        The tokens that every answer begins with, which belong to the prompt, and the read.
     """
-    return CandidatesRead(
-        tuple(continuation(tokenizer, text) for text in texts), terminators(tokenizer)
+    whole = [continuation(tokenizer, prefix + text) for text in texts]
+    shared = 0
+    while len({ids[: shared + 1] for ids in whole}) == 1 and shared + 1 < min(map(len, whole)):
+        shared += 1
+    shared = shared if prefix else 0
+    return whole[0][:shared], CandidatesRead(
+        tuple(ids[shared:] for ids in whole), terminators(tokenizer)
     )
 
 

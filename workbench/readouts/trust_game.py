@@ -26,9 +26,10 @@ class TrustGame:
     """Transfers and expected returns by counterpart, no record of earlier rounds.
 
     ``transfer`` is the candidate-weighted amount sent, in dollars of ten: the mean of 0..10 under
-    the likelihood of each whole answer. ``expected_return`` is the mean of five bucket middles
-    under first-token letter mass, in dollars of the thirty that arrived, averaged over the forward
-    and the reversed order. After Xie et al. (2024) and the social-priors study's Figures 5 and 43.
+    the likelihood of each whole answer, after the bank's opening words of the reply.
+    ``expected_return`` is the mean of five bucket middles under first-token letter mass, in dollars
+    of the thirty that arrived, averaged over the forward and the reversed order. After Xie et al.
+    (2024) and the social-priors study's Figures 5 and 43.
 
     Args:
         counterparts: of person, ai_user, ai_agent, device, dictator; all by default.
@@ -71,15 +72,17 @@ class TrustGame:
             column = {name: values[row].item() for name, values in self.items.columns.items()}
             values = json.loads(column["values"])
             extra = {name: column[name] for name in ("branch", "frame", "order", "bank_id")}
+            start: tuple[int, ...] = ()
             if column["branch"] == "transfer":
-                read: Any = candidate_read(subject.tokenizer, list(values))
+                read: Any
+                start, read = candidate_read(subject.tokenizer, list(values), column["prefix"])
             else:
                 letters = Letters.of(subject.tokenizer, list(values))
                 read, extra["letters"] = letters.read, letters
             yield Request(
                 item=column["fact"],
                 condition=column["counterpart"],
-                ids=subject.renderer.render(chat).ids,
+                ids=subject.renderer.render(chat).ids + start,
                 reads=(read,),
                 extra={**extra, "values": np.array(list(values.values()))},
             )
