@@ -200,10 +200,15 @@ def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Describe every key whose value differs, as ``a.b: old -> new``."""
     before, after = _flat(old), _flat(new)
     return [
-        f"{key}: {before.get(key, 'absent')!r} -> {after.get(key, 'absent')!r}"
+        f"{key}: {_short(before.get(key, 'absent'))} -> {_short(after.get(key, 'absent'))}"
         for key in dict.fromkeys([*before, *after])
         if before.get(key, "absent") != after.get(key, "absent")
     ]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

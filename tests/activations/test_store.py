@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -161,7 +162,8 @@ def test_equal_shards_are_equal_files(tmp_path):
     for name in ("first", "second"):
         write_store(tmp_path / name, dtype="bfloat16")
     files = sorted(path.relative_to(tmp_path / "first") for path in tmp_path.glob("first/**/*.*"))
-    assert len(files) == 6
+    files.remove(Path("acts.h5"))  # carries HDF5's time stamps
+    assert len(files) == 5
     for path in files:
         assert (tmp_path / "first" / path).read_bytes() == (tmp_path / "second" / path).read_bytes()
 

@@ -1,6 +1,7 @@
 """Activations: capture them, keep them on disk, read them one layer at a time."""
 
 from workbench.activations.acts import Activations, open_activations
+from workbench.activations.capture import capture
 from workbench.activations.store import pack, verify
 
-__all__ = ["Activations", "open_activations", "pack", "verify"]
+__all__ = ["Activations", "capture", "open_activations", "pack", "verify"]
