@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 FAMILIES = ("qwen3", "llama", "gemma3_text", "gpt2")
@@ -83,7 +83,11 @@ def tiny_tokenizer(template="chatml", *, bos=False, pad="<|im_end|>"):
     vocabulary = {piece: number for number, piece in enumerate([*SPECIAL, *pieces])}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
+        [
+            pre_tokenizers.Split(Regex("[\\r\\n]+"), "isolated"),  # as Llama 3 and Qwen do
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL])

@@ -129,16 +129,20 @@ def _network(
             trust_remote_code=trust_remote_code,
             local_files_only=source.offline,
             output_loading_info=True,
-            **load_kwargs,
+            **{"ignore_mismatched_sizes": True, **load_kwargs},
         )
-    missing = sorted(report["missing_keys"])
+    missing, sizes = sorted(report["missing_keys"]), sorted(report["mismatched_keys"])
     if missing:
         raise FormatError(
             f"{source.base!r} lacks {len(missing)} of its model's weights ({missing[0]}, ...); "
             "the checkpoint is incomplete or of another class, so fetch or save it again"
         )
-    # What PEFT records as the base of an adapter trained on this model.
-    model.name_or_path = model.config._name_or_path = source.base
+    if sizes:
+        name, stored, expected = sizes[0]
+        raise FormatError(
+            f"{source.base!r}: {name} is stored as {tuple(stored)}, but config.json asks for "
+            f"{tuple(expected)} (and {len(sizes) - 1} more); fetch or save the checkpoint again"
+        )
     return model
 
 
@@ -147,6 +151,12 @@ def _adapted(model: Any, source: Source) -> Any:
         return model
     import peft
 
+    folder = Path(source.adapter_path)
+    if folder.is_dir() and not any(folder.glob("adapter_model.*")):
+        raise FormatError(
+            f"adapter folder {str(folder)!r} has no adapter_model.safetensors; if it is a "
+            "training run, let it finish, else save the adapter again"
+        )
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
@@ -170,12 +180,19 @@ def _tokenizer(source: Source, trust_remote_code: bool) -> Any:
     if source.adapter_path and (Path(source.adapter_path) / "tokenizer_config.json").is_file():
         path, revision, name = source.adapter_path, None, str(source.adapter)
     with _explained(name, "tokenizer"):
-        return transformers.AutoTokenizer.from_pretrained(
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
             path,
             revision=revision,
             trust_remote_code=trust_remote_code,
             local_files_only=source.offline,
         )
+    # Without its files, transformers may build a tokenizer of the right class with no words.
+    if set(tokenizer("True or false?").input_ids) <= set(tokenizer.all_special_ids):
+        raise FormatError(
+            f"the tokenizer of {name!r} knows no word ({len(tokenizer)} entries): its files are "
+            "missing; put tokenizer.json beside config.json"
+        )
+    return tokenizer
 
 
 def _quantization(model: Any, load_kwargs: dict[str, Any]) -> str | None:
@@ -231,5 +248,7 @@ def _unreadable(name: str, part: str, error: BaseException) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(". ")
+    """The first line that says something; a heading that ends with a colon goes with the next."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    first = lines[0].strip().rstrip(". ")
+    return f"{first} {lines[1].strip()}" if first.endswith(":") and len(lines) > 1 else first

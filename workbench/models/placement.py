@@ -54,7 +54,7 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
 def computes_bf16(device: torch.device) -> bool:
     """Whether bfloat16 is faster than float32 here, asked of the hardware, never assumed."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and bool(_CPU_BF16 & _cpu_flags())
 
 

@@ -293,9 +293,7 @@ def _message(message: Any, number: int) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _with_system(chat: Chat, system: Any) -> Chat:
-    if not isinstance(system, str):
-        raise ValueError(f"system = {system!r:.80}; a text is expected")
+def _with_system(chat: Chat, system: str) -> Chat:
     if chat[0]["role"] == "system":
         raise ValueError(
             f"system={system!r:.40} was given, but the chat begins with a system message of its "

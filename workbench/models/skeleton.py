@@ -116,7 +116,8 @@ def _written(text: str, place: int, content: str, after: str) -> int | None:
 
 
 def _marked(turns: Sequence[Turn]) -> tuple[Chat, list[str]]:
-    chat, marks = [], []
+    chat: Chat = []
+    marks: list[str] = []
     for turn in turns:
         texts = []
         for role, text in turn.texts:

@@ -154,8 +154,8 @@ def _locate(ref: str, revision: str | None) -> _Place:
     """Find one reference: the embedded name, then folders, then the hub."""
     if not isinstance(ref, str) or not ref.strip():
         raise ConfigError(f"{ref!r} names no model; give a hub id, a folder or {embedded.NAME!r}")
-    if ref == embedded.NAME:
-        return _Place(ref, str(embedded.folder()), quantization=embedded.QUANTIZATION)
+    if embedded.is_meant(ref):
+        return _Place(embedded.NAME, str(embedded.folder()), quantization=embedded.QUANTIZATION)
     for folder in (Path(ref).expanduser(), ORGANISMS / ref):
         if folder.is_dir():
             return _local(ref, folder)
