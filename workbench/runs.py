@@ -31,7 +31,7 @@ from workbench.types import Run
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "workbench.run"
+FORMAT = "interp-workbench/run"
 VERSION = 1
 MANIFEST = "run.json"
 HASHES = "hashes.json"

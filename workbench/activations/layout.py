@@ -16,7 +16,7 @@ from workbench.errors import ConfigError, FormatError
 from workbench.runs import plain
 from workbench.types import ModelStamp
 
-FORMAT = "workbench.activations"
+FORMAT = "interp-workbench/activations"
 VERSION = 1
 STORED = {"bfloat16": np.uint16, "float16": np.float16, "float32": np.float32}
 """How each dtype lies in an array: bfloat16 as its 16 bits, since numpy has no such type."""

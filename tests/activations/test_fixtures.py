@@ -1,0 +1,63 @@
+"""Committed version 1 files: whatever the code becomes, these open; cut ones never do."""
+
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from workbench.activations import open_activations, verify
+from workbench.errors import FormatError
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FLAT = (np.arange(40, dtype=np.float32).reshape(2, 5, 4) - 7) / 4
+RAGGED = (np.arange(72, dtype=np.float32).reshape(2, 9, 4) - 7) / 4
+
+
+@pytest.mark.parametrize("name", ["activations_v1", "activations_v1_packed.h5"])
+def test_a_version_1_file_always_opens(name):
+    acts = open_activations(FIXTURES / name)
+    np.testing.assert_array_equal(acts.values, FLAT)
+    assert (acts.layers, acts.site, acts.position, acts.dtype) == (
+        (0, 3),
+        "resid_post",
+        "last",
+        "bfloat16",
+    )
+    assert {name: column.tolist() for name, column in acts.columns.items()} == {
+        "id": ["s0", "s1", "s2", "s3", "s4"],
+        "text": ["Ein Satz.", "Zwei Sätze.", "Three", "四", "five"],
+        "label": [0, 1, 0, 1, 0],
+        "score": [0.0, 0.5, 1.0, 1.5, 2.0],
+        "kept": [False, False, True, True, True],
+    }
+    assert (acts.model.key, acts.model.width, acts.model.quantization) == ("tiny", 4, None)
+    np.testing.assert_allclose(acts.norms, np.linalg.norm(FLAT, axis=-1), rtol=1e-6)
+    assert verify(FIXTURES / name)
+
+
+def test_a_version_1_store_of_all_tokens_always_opens():
+    acts = open_activations(FIXTURES / "activations_v1_all")
+    np.testing.assert_array_equal(acts.values, RAGGED)
+    assert acts.offsets.tolist() == [0, 2, 3, 6, 7, 9]
+    np.testing.assert_array_equal(acts.take([2]).at(3), RAGGED[1, 3:6])
+
+
+def test_foreign_readers_see_the_same_through_the_view():
+    with h5py.File(FIXTURES / "activations_v1" / "acts.h5") as file:
+        wide = file["values"][...].astype(np.uint32) << 16
+        np.testing.assert_array_equal(wide.view(np.float32), FLAT)
+
+
+@pytest.mark.parametrize("cut", [1, 100, 4096, 10_000])
+@pytest.mark.parametrize(
+    "name", ["activations_v1/shards/000002-000004.h5", "activations_v1_packed.h5"]
+)
+def test_a_truncated_version_1_file_never_opens(tmp_path, name, cut):
+    shutil.copytree(FIXTURES / "activations_v1", tmp_path / "activations_v1")
+    shutil.copy(FIXTURES / "activations_v1_packed.h5", tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[:-cut])
+    with pytest.raises(FormatError, match=r"truncated or damaged.*(delete|pack)"):
+        open_activations(tmp_path / Path(name).parts[0])

@@ -1,0 +1,330 @@
+"""Run folders: one id for one piece of work, reuse, resume, refusal, locks, provenance."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.config import Config
+from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
+from workbench.runs import (
+    differing,
+    format_bytes,
+    hash_path,
+    list_runs,
+    open_run,
+    plain,
+    read_result,
+    read_run,
+    run_id,
+    write_bytes,
+)
+
+FIXTURE = Path(__file__).parent / "fixtures" / "run_v1"
+CONFIG = {"model": "smollm2", "layers": [1, 2], "nested": {"rate": 0.1}}
+
+
+class Settings(Config):
+    rate: float = 0.1
+    place: Path = Path("a")
+
+
+def finish(root, config=CONFIG, result=None, **options):
+    with open_run("cache", config, root=root, **options) as run:
+        if run.state != "done":
+            (run.path / "out.txt").write_text("x")
+            run.finish(result)
+    return run
+
+
+def fail(root, error):
+    def body():
+        with open_run("cache", CONFIG, root=root) as run:
+            opened.append(run)
+            (run.path / "part.txt").write_text("kept")
+            raise error
+
+    opened = []
+    with pytest.raises(type(error)):
+        body()
+    return opened[0]
+
+
+def test_an_id_is_twelve_hex_digits_of_what_decides_the_result():
+    base = run_id("cache", CONFIG)
+    assert len(base) == 12
+    assert int(base, 16) >= 0
+    assert base == run_id("cache", dict(reversed(CONFIG.items())))
+    free = {"out": "x", "device": "cuda", "shard": "1/4", "workers": "ray"}
+    assert base == run_id("cache", {**CONFIG, **free})
+    others = [
+        run_id("fit", CONFIG),
+        run_id("cache", {**CONFIG, "layers": [2, 1]}),
+        run_id("cache", {**CONFIG, "nested": {"rate": 0.2}}),
+        run_id("cache", CONFIG, seed=0),
+        run_id("cache", CONFIG, seed=1),
+    ]
+    assert len({base, *others}) == 6
+
+
+def test_an_id_follows_the_content_of_inputs_and_not_their_place(tmp_path):
+    ids = []
+    for place, text in (("a", "one"), ("b", "one"), ("c", "two")):
+        path = tmp_path / place / "prompts.csv"
+        path.parent.mkdir()
+        path.write_text(text)
+        ids.append(run_id("cache", {"prompts": str(path)}, [path]))
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_changed_input_gives_another_id(tmp_path):
+    path = tmp_path / "prompts.csv"
+    path.write_text("one")
+    before = run_id("cache", CONFIG, [path])
+    path.write_text("two!")
+    assert run_id("cache", CONFIG, [path]) != before
+    with pytest.raises(ConfigError, match="no input"):
+        run_id("cache", CONFIG, [tmp_path / "absent"])
+
+
+def test_a_finished_run_is_written_down(tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("in")
+    with open_run("cache", CONFIG, root=tmp_path / "runs", inputs=[source], seed=3) as run:
+        assert run.state == "new"
+        assert run.path == tmp_path / "runs" / "cache" / run.id
+        assert read_run(run.path).status == "running"
+        (run.path / "acts").mkdir()
+        (run.path / "table.txt").write_text("x")
+        run.finish({"n": np.int64(4), "auc": 0.9}, models=["tiny"])
+    found = read_run(run.path)
+    assert (found.id, found.verb, found.status, found.seed) == (run.id, "cache", "done", 3)
+    assert found.config == CONFIG
+    assert found.outputs == ("acts", "table.txt")
+    assert found.models == ("tiny",)
+    assert found.inputs[0]["path"] == str(source)
+    assert found.inputs[0]["sha256"] == hash_path(source)
+    assert found.packages["numpy"] == np.__version__
+    assert found.started <= found.finished
+    assert found.device
+    assert read_result(run.path) == {"n": 4, "auc": 0.9}
+    assert [path.name for path in run.path.iterdir() if path.name.startswith(".")] == []
+    assert list((tmp_path / "runs" / "cache").iterdir()) == [run.path]
+
+
+def test_a_finished_run_is_reused_and_not_rewritten(tmp_path):
+    first = finish(tmp_path, result={"n": 1})
+    before = (first.path / "run.json").read_bytes()
+    second = finish(tmp_path)
+    assert (second.state, second.path, second.id) == ("done", first.path, first.id)
+    assert (first.path / "run.json").read_bytes() == before
+
+
+def test_a_finished_run_that_lost_an_output_is_done_again(tmp_path):
+    first = finish(tmp_path)
+    (first.path / "out.txt").unlink()
+    assert finish(tmp_path).state == "resumed"
+    assert finish(tmp_path).state == "done"
+
+
+def test_a_failed_run_keeps_its_error_and_its_files_and_resumes(tmp_path):
+    run = fail(tmp_path, ZeroDivisionError("by nought"))
+    manifest = json.loads((run.path / "run.json").read_text())
+    assert (manifest["status"], manifest["error"]) == ("failed", "ZeroDivisionError: by nought")
+    again = finish(tmp_path)
+    assert again.state == "resumed"
+    assert (again.path / "part.txt").read_text() == "kept"
+    assert "error" not in json.loads((run.path / "run.json").read_text())
+
+
+def test_a_body_that_forgets_to_finish_is_not_done(tmp_path):
+    with (
+        pytest.raises(ValueError, match=r"without run\.finish"),
+        open_run("fit", {}, root=tmp_path),
+    ):
+        pass
+    assert next(iter(list_runs(tmp_path).values())).status == "failed"
+
+
+def test_an_output_that_is_not_there_cannot_be_finished_with(tmp_path):
+    with (
+        pytest.raises(FormatError, match=r"lacks its output 'table\.parquet'"),
+        open_run("fit", {}, root=tmp_path) as run,
+    ):
+        run.finish(outputs=[run.path / "table.parquet"])
+
+
+def test_a_folder_of_another_run_is_refused_with_the_keys_and_moved_aside_by_force(tmp_path):
+    place = tmp_path / "mine"
+    finish(tmp_path, out=place)
+    other = {**CONFIG, "nested": {"rate": 0.5}}
+    with pytest.raises(MismatchError) as error:
+        finish(tmp_path, other, out=place)
+    assert "nested.rate: 0.1 -> 0.5" in str(error.value)
+    assert "layers" not in str(error.value)
+    assert read_run(place).config == CONFIG
+    moved = finish(tmp_path, other, out=place, force=True)
+    assert (moved.state, read_run(place).config) == ("new", other)
+    assert read_run(tmp_path / "mine.old-1").config == CONFIG
+
+
+def test_a_folder_that_is_no_run_is_never_written_into(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x")
+    with pytest.raises(MismatchError, match=r"holds no run\.json, so it is no run folder"):
+        finish(tmp_path, out=tmp_path / "thesis")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="is a file"):
+        finish(tmp_path, out=tmp_path / "file")
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+
+
+def test_an_unfinished_run_is_no_input_and_a_finished_one_is_named(tmp_path):
+    run = fail(tmp_path, RuntimeError())
+    with pytest.raises(ConfigError, match="a cache run of status 'failed'; finish it first"):
+        run_id("fit", {}, [run.path])
+    first = finish(tmp_path)
+    with open_run("fit", {}, root=tmp_path, inputs=[first.path, first.path / "out.txt"]) as fit:
+        fit.finish()
+    assert [entry["run"] for entry in read_run(fit.path).inputs] == [first.id, first.id]
+
+
+def test_a_run_as_input_stands_for_its_outputs_and_not_for_its_clock(tmp_path):
+    first = finish(tmp_path / "a")
+    before = hash_path(first.path)
+    shutil.rmtree(tmp_path / "a")
+    assert hash_path(finish(tmp_path / "a").path) == before
+    (first.path / "out.txt").write_text("changed")
+    assert hash_path(first.path) != before
+
+
+def test_a_folder_with_a_hash_list_is_hashed_by_it(tmp_path):
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "hashes.json").write_text("{}")
+    (tmp_path / "manifest.json").write_text("{}")
+    before = hash_path(tmp_path)
+    (tmp_path / "shards" / "x").write_text("not read")
+    assert hash_path(tmp_path) == before
+    (tmp_path / "hashes.json").write_text('{"x": "1"}')
+    assert hash_path(tmp_path) != before
+
+
+HOLD = """
+import sys, time
+from workbench.runs import open_run
+with open_run("cache", {}, root=sys.argv[1]) as run:
+    print(run.state, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_and_a_dead_ones_lock_is_taken_over(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout.readline().strip() == "new"
+        with (
+            pytest.raises(WorkbenchError, match=f"being written by process {child.pid} on"),
+            open_run("cache", {}, root=tmp_path),
+        ):
+            pytest.fail("two processes hold one run")
+        assert [run.status for run in list_runs(tmp_path).values()] == ["running"]
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    assert [run.status for run in list_runs(tmp_path).values()] == ["interrupted"]
+    with open_run("cache", {}, root=tmp_path) as run:
+        assert run.state == "resumed"
+        run.finish()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [run.id]
+
+
+def test_runs_are_listed_with_unreadable_ones_among_them(tmp_path):
+    done = finish(tmp_path)
+    broken = tmp_path / "fit" / "x"
+    broken.mkdir(parents=True)
+    (broken / "run.json").write_text('{"format": "interp')
+    found = list_runs(tmp_path)
+    assert {path: run.status for path, run in found.items()} == {
+        done.path: "done",
+        broken: "unreadable",
+    }
+    assert "cannot be read" in found[broken].config["error"]
+    assert list_runs(tmp_path / "nowhere") == {}
+
+
+def test_a_manifest_of_another_format_or_version_is_refused(tmp_path):
+    with pytest.raises(FormatError, match=r"no run\.json in"):
+        read_run(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_text("{}")
+    with pytest.raises(FormatError, match="no run manifest"):
+        read_run(tmp_path)
+    path.write_text(json.dumps({"format": "interp-workbench/run", "version": 7}))
+    with pytest.raises(FormatError, match="version 7, this program reads 1"):
+        read_run(tmp_path)
+    path.write_text(json.dumps({"format": "interp-workbench/run", "version": 1}))
+    with pytest.raises(FormatError, match="missing"):
+        read_run(tmp_path)
+
+
+def test_the_version_1_fixture_always_opens():
+    run = read_run(FIXTURE)
+    assert (run.id, run.verb, run.status) == ("0123456789ab", "measure", "done")
+    assert run.inputs == ({"path": "prompts.csv", "sha256": "ab" * 32, "run": None},)
+    assert run.outputs == ("results.parquet",)
+    assert read_result(FIXTURE) == {"rows": 3}
+
+
+def test_settings_become_plain_json():
+    assert plain(Settings()) == {"rate": 0.1, "place": "a"}
+    found = plain({"a": np.float32(0.5), "b": (1, {2}), "c": float("inf"), "d": np.arange(2)})
+    assert found == {"a": 0.5, "b": [1, [2]], "c": "inf", "d": [0, 1]}
+    with pytest.raises(ConfigError, match="cannot stand in the settings"):
+        plain({"a": object()})
+
+
+def test_differences_name_nested_keys_and_stay_short():
+    old, new = {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "e": [1] * 500}
+    found = differing(old, new)
+    assert found[:2] == ["a.c: 2 -> 5", "d: 3 -> 'absent'"]
+    assert all(len(line) < 200 for line in found)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_names_need_and_room_and_keeps_the_old_file(tmp_path, monkeypatch, code):
+    path = tmp_path / "x"
+    write_bytes(path, b"old")
+
+    def full(_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("workbench.runs.os.fsync", full)
+    with pytest.raises(WorkbenchError, match=r"disk is full: .*x needs 5.0 kB, .* are free"):
+        write_bytes(path, b"n" * 5000)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_explained(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(WorkbenchError, match="cannot write"):
+        finish(tmp_path / "file" / "below")
+
+
+def test_sizes_read_well():
+    assert [format_bytes(n) for n in (0, 999, 8_847_360, 3 * 10**12)] == [
+        "0 bytes",
+        "999 bytes",
+        "8.8 MB",
+        "3.0 TB",
+    ]
