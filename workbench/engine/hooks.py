@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from workbench.engine.answer import answer
+from workbench.engine.apply import intervene
 from workbench.engine.capture import capture
+from workbench.engine.generate import generate
+from workbench.interventions import EditLog, Intervention
 from workbench.registry import ENGINES
-from workbench.types import Batch, Read, Subject
+from workbench.types import Answered, Arm, Batch, Progress, Read, Request, Subject
 
 
 @ENGINES.register("hooks")
@@ -20,8 +25,30 @@ class HookRunner:
 
     name: ClassVar[str] = "hooks"
 
+    def answer(
+        self,
+        subject: Subject,
+        requests: Sequence[Request],
+        arms: Sequence[Arm] = ((),),
+        *,
+        budget: int = 8192,
+        progress: Progress | None = None,
+    ) -> Answered:
+        """See `answer.answer`."""
+        return answer(subject, requests, arms, budget=budget, progress=progress)
+
     def capture(
         self, subject: Subject, batch: Batch, reads: Sequence[Read]
     ) -> list[Tensor | list[Tensor]]:
         """See `capture.capture`."""
         return capture(subject, batch, reads)
+
+    def generate(self, subject: Subject, prompts: Sequence[Any], **options: Any) -> list[str]:
+        """See `generate.generate`."""
+        return generate(subject, prompts, **options)
+
+    def intervene(
+        self, subject: Subject, arms: Sequence[Arm] | Sequence[Intervention], **options: Any
+    ) -> AbstractContextManager[EditLog]:
+        """See `apply.intervene`."""
+        return intervene(subject, arms, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -76,9 +76,18 @@ def _fits(match: re.Match[str]) -> bool:
 
 
 def token_mask(
-    position: Position, real: Bool[Tensor, "b t"], spans: Mapping[str, Bool[Tensor, "b t"]]
+    position: Position,
+    real: Bool[Tensor, "b t"],
+    spans: Mapping[str, Bool[Tensor, "b t"]],
+    names: Sequence[str] | None = None,
 ) -> Bool[Tensor, "b t"]:
     """Mark the tokens that a read takes; exactly one a row where it is single.
+
+    Args:
+        position: which tokens.
+        real: false on pads.
+        spans: named parts of each row.
+        names: of the rows, for messages; their numbers where left out.
 
     Raises:
         ConfigError: a span that the batch lacks, or a row in which nothing is left.
@@ -91,7 +100,7 @@ def token_mask(
         mask = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
     if position.kind == "mean" and not position.first:
         mask = mask & (real.cumsum(1) > 1)
-    _refuse_empty(position, mask)
+    _refuse_empty(position, mask, names)
     return mask
 
 
@@ -121,14 +130,17 @@ def _in_span(
     return mask
 
 
-def _refuse_empty(position: Position, mask: Bool[Tensor, "b t"]) -> None:
+def _refuse_empty(
+    position: Position, mask: Bool[Tensor, "b t"], names: Sequence[str] | None
+) -> None:
     empty = (~mask.any(1)).nonzero().flatten().tolist()
     if empty:
         span = f"span {position.span!r}" if position.span else "the prompt"
+        item = f"item {names[empty[0]]!r}" if names else f"item {empty[0]} of the batch"
         raise ConfigError(
-            f"position {position.text!r}: {span} has no token left in item {empty[0]} of the batch "
-            f"({len(empty)} of {len(mask)} items); choose another position, or drop these items. "
-            "A mean leaves the first token of a row out unless +first is added"
+            f"position {position.text!r}: {span} has no token left in {item} ({len(empty)} of "
+            f"{len(mask)} items); choose another position, or drop these items. A mean leaves the "
+            "first token of a row out unless +first is added"
         )
 
 

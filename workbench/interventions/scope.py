@@ -12,7 +12,7 @@ from workbench.errors import unknown
 
 
 def scope_mask(
-    scope: str, attention_mask: Shaped[Tensor, "b s"], t: int, prompt: int | None = None
+    scope: str, attention_mask: Shaped[Tensor, "b s"], t: int, prompt: int | Tensor | None = None
 ) -> Bool[Tensor, "b t"]:
     """Return which of the last ``t`` columns an edit of this scope may touch; never a pad.
 
@@ -24,8 +24,9 @@ def scope_mask(
             prompt token and every decoded one).
         attention_mask: 1 on real tokens, over cached and new columns.
         t: number of new columns.
-        prompt: number of columns that hold the prompt. Left out: all columns where nothing is
-            cached, else the cached ones, so that every new token counts as decoded.
+        prompt: number of columns that hold the prompt, for all rows or by row. Left out: all
+            columns where nothing is cached, else the cached ones, so that every new token counts
+            as decoded.
 
     Raises:
         UnknownNameError: there is no such scope.
@@ -34,6 +35,7 @@ def scope_mask(
     real = attention_mask.bool()
     start = real.shape[1] - t
     width = (start or real.shape[1]) if prompt is None else prompt
+    width = width[:, None] if isinstance(width, Tensor) else width
     return (real & _SCOPES[scope](real, width))[:, start:]
 
 
@@ -47,21 +49,21 @@ def check_scope(scope: str) -> None:
         raise unknown("scope", scope, _SCOPES)
 
 
-def _but_first(real: Tensor, _width: int) -> Tensor:
+def _but_first(real: Tensor, _width: int | Tensor) -> Tensor:
     return real.cumsum(1) > 1
 
 
-def _everywhere(real: Tensor, _width: int) -> Tensor:
+def _everywhere(real: Tensor, _width: int | Tensor) -> Tensor:
     return real
 
 
-def _from_last(real: Tensor, width: int) -> Tensor:
+def _from_last(real: Tensor, width: int | Tensor) -> Tensor:
     column = torch.arange(real.shape[1], device=real.device)
     final = torch.where(real & (column < width), column, -1).amax(1, keepdim=True)
     return column >= final
 
 
-_SCOPES: dict[str, Callable[[Tensor, int], Tensor]] = {
+_SCOPES: dict[str, Callable[[Tensor, int | Tensor], Tensor]] = {
     "all": _but_first,
     "all+first": _everywhere,
     "last": _from_last,

@@ -1,0 +1,100 @@
+"""A batch of requests: padded prompts, the trees of their candidates, and their residual reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from workbench.engine.blocks import check_layers
+from workbench.engine.candidates import Tree, grow, wants_logits
+from workbench.engine.forward import Inputs, device_of, pad_id, pad_left
+from workbench.engine.pool import Tap, layers_of, parse_position, token_mask
+from workbench.types import Read, Request, Subject
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Requests that go through the model together, padded on the left."""
+
+    numbers: list[int]
+    """Their places in the caller's list."""
+    requests: list[Request]
+    inputs: Inputs
+    trees: list[Tree]
+    heads: list[int]
+    """Rows that need next-token probabilities."""
+    taps: list[Tap]
+
+    @property
+    def lengths(self) -> Int[Tensor, " b"]:
+        """Real tokens of each prompt."""
+        lengths: Tensor = self.inputs.mask.sum(1)
+        return lengths
+
+    @property
+    def width(self) -> int:
+        return int(self.inputs.ids.shape[1])
+
+
+def prompts_of(subject: Subject, requests: Sequence[Request], numbers: Sequence[int]) -> Prompts:
+    """Pad some of the requests into one batch.
+
+    Raises:
+        WorkbenchError: a residual read of an unknown site, block or span, or of an empty span.
+    """
+    chosen = [requests[number] for number in numbers]
+    inputs = pad_left([request.ids for request in chosen], pad_id(subject), device_of(subject))
+    return Prompts(
+        numbers=list(numbers),
+        requests=chosen,
+        inputs=inputs,
+        trees=[grow(request.reads) for request in chosen],
+        heads=[row for row, request in enumerate(chosen) if wants_logits(request.reads)],
+        taps=_taps(subject, chosen, inputs),
+    )
+
+
+def _taps(subject: Subject, requests: Sequence[Request], inputs: Inputs) -> list[Tap]:
+    wanted: dict[Read, list[int]] = {}
+    for row, request in enumerate(requests):
+        for read in dict.fromkeys(request.reads):
+            if isinstance(read, Read):
+                wanted.setdefault(read, []).append(row)
+    return [_tap(subject, read, rows, requests, inputs) for read, rows in wanted.items()]
+
+
+def _tap(
+    subject: Subject,
+    read: Read,
+    rows: Sequence[int],
+    requests: Sequence[Request],
+    inputs: Inputs,
+) -> Tap:
+    layers = layers_of(read, tuple(sorted(subject.blocks)))
+    check_layers(subject, layers)
+    position = parse_position(read.position)
+    index = torch.tensor(rows, device=inputs.ids.device)
+    chosen = [requests[row] for row in rows]
+    names = [f"{request.item} ({request.condition})" for request in chosen]
+    spans = _spans([request.spans for request in chosen], inputs.mask[index])
+    mask = token_mask(position, inputs.mask[index].bool(), spans, names)
+    return Tap(read, position, layers, index, mask)
+
+
+def _spans(
+    spans: Sequence[Mapping[str, tuple[tuple[int, int], ...]]], mask: Int[Tensor, "b t"]
+) -> dict[str, Bool[Tensor, "b t"]]:
+    """Move token ranges of unpadded rows to where padding put them."""
+    width = mask.shape[1]
+    starts = (width - mask.sum(1)).tolist()
+    found: dict[str, Tensor] = {}
+    for row, named in enumerate(spans):
+        for name, ranges in named.items():
+            flags = found.setdefault(name, torch.zeros(mask.shape, dtype=torch.bool))
+            for start, stop in ranges:
+                flags[row, starts[row] + start : starts[row] + stop] = True
+    return {name: flags.to(mask.device) for name, flags in found.items()}
