@@ -157,6 +157,7 @@ def test_unknown_names_say_where_was_looked(tmp_path, monkeypatch):
     for kind, message, ref in (
         (UnknownNameError, "no folder 'SmolLM9', no folder 'runs/train/SmolLM9'", "SmolLM9"),
         (UnknownNameError, "its local cache has no such model", "owner/none"),
+        (UnknownNameError, "Did you mean 'smollm2'?", "smolm2"),
         (UnknownNameError, "no model folder './gone/x', and it is no hub id", "./gone/x"),
         (UnknownNameError, "no model folder '/gone/x'", "/gone/x"),
         (FormatError, "neither a model (config.json) nor an adapter", "empty"),

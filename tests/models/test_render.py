@@ -321,9 +321,8 @@ def test_chats_of_one_shape_cost_one_writing_each(tiny_tokenizer, monkeypatch):
 def test_golden_tokens_of_smollm2(real_subject):
     tokenizer, render = real_subject.tokenizer, real_subject.renderer.render
     pieces = tokenizer.convert_ids_to_tokens
-    assert pieces(render("The city of Kraków\n\n42  7.").ids) == (
-        ["The", "Ġcity", "Ġof", "ĠKra", "k", "Ã³w", "ĊĊ", "4", "2", "ĠĠ", "7", "."]
-    )
+    words = ["The", "Ġcity", "Ġof", "ĠKrak", "Ã³", "w", "ĊĊ", "4", "2", "ĠĠ", "7", "."]
+    assert pieces(render("The city of Kraków\n\n42  7.").ids) == words
     system = ["<|im_start|>", "system", "Ċ", "Be", "Ġgood", "<|im_end|>", "Ċ"]
     user = ["<|im_start|>", "user", "Ċ", "Hi", "<|im_end|>", "Ċ"]
     header = ["<|im_start|>", "ass", "istant", "Ċ"]

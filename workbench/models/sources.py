@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
@@ -229,7 +230,9 @@ def _cached(ref: str, revision: str | None) -> _Place:
 def _nothing(ref: str, hub: str) -> UnknownNameError:
     organisms = sorted(p.name for p in ORGANISMS.glob("*") if p.is_dir())
     known = f"; organisms in {ORGANISMS}: {', '.join(organisms)}" if organisms else ""
+    near = difflib.get_close_matches(ref, [embedded.NAME, *organisms], n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
     return UnknownNameError(
         f"unknown model {ref!r}: no folder {ref!r}, no folder {str(ORGANISMS / ref)!r}, and "
-        f"{hub}. Give a hub id, a model folder or {embedded.NAME!r}{known}"
+        f"{hub}. Give a hub id, a model folder or {embedded.NAME!r}{known}.{guess}"
     )
