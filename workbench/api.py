@@ -59,6 +59,7 @@ def load(
         UnknownNameError: no such model, adapter or engine.
         MismatchError: an adapter whose base is missing.
     """
+    runner = ENGINES.create(engine)
     subject = read_checkpoint(
         str(ref),
         adapter=None if adapter is None else str(adapter),
@@ -69,7 +70,7 @@ def load(
         trust_remote_code=trust_remote_code,
         **load_kwargs,
     )
-    subject.runner = ENGINES.create(engine)
+    subject.runner = runner
     return subject
 
 

@@ -20,7 +20,8 @@ from workbench.types import Arm, Progress, Subject
 if TYPE_CHECKING:
     import pandas as pd
 
-Layers = Sequence[int] | Sequence[Sequence[int]]
+Layers = Sequence[Any]
+"""Block indices, or windows of them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def sweep(
     directions: Directions,
     *,
     readouts: Sequence[ReadoutLike],
-    doses: Sequence[float],
+    doses: Sequence[float | int],
     edit: str = "add",
     layers: Layers | None = None,
     unit: str = "raw",
@@ -120,7 +121,7 @@ def _windows(directions: Directions, layers: Layers | None) -> list[tuple[int, .
     if any(nested) and not all(nested):
         raise ConfigError(f"layers = {chosen!r} mixes blocks and windows; give one or the other")
     windows = chosen if all(nested) else [chosen]
-    return [tuple(int(layer) for layer in window) for window in windows]  # type: ignore[union-attr]
+    return [tuple(int(layer) for layer in window) for window in windows]
 
 
 def _cells(

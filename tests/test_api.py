@@ -1,0 +1,112 @@
+"""The Python interface, whole paths on a tiny model."""
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.errors import MismatchError, UnknownNameError, WorkbenchError
+
+TEXTS = [f"the city of {a} is in {b}" for a in "ABCDEFGH" for b in "XY"]
+
+
+def prompts():
+    rows = [
+        {"text": text, "label": n % 2, "topic": "ab"[n // 8], "polarity": 1, "fact": n // 2}
+        for n, text in enumerate(TEXTS)
+    ]
+    return wb.PromptSet.from_records(rows)
+
+
+def test_from_a_folder_to_directions_and_back(tiny_folder, tmp_path):
+    folder = tiny_folder(tmp_path / "model")
+    subject = wb.load(folder, dtype="float32", device="cpu")
+    acts = wb.capture(subject, prompts(), out=tmp_path / "acts")
+    again = wb.open_activations(tmp_path / "acts")
+    np.testing.assert_array_equal(acts.at(2), again.at(2))
+    truth = wb.fit(again, method="mass_mean", y="label", groups="topic")
+    wb.save_directions(truth, tmp_path / "truth.safetensors")
+    opened = wb.open_directions(tmp_path / "truth.safetensors")
+    scores = opened.project(again)
+    assert scores.shape == (1, 4, len(TEXTS))
+    np.testing.assert_allclose(scores, truth.project(acts))
+
+
+def test_an_intervention_acts_inside_its_block_alone(tiny_subject):
+    import torch
+
+    acts = wb.capture(tiny_subject, prompts())
+    truth = wb.fit(acts, method="mass_mean", y="label")
+    ids = torch.tensor([tiny_subject.tokenizer(TEXTS[0])["input_ids"]])
+    edit = wb.Intervention.add(truth, layers=[1], dose=2.0, unit="norm")
+    with torch.no_grad():
+        before = tiny_subject.model(ids).logits
+        with wb.intervene(tiny_subject, [edit]) as log:
+            inside = tiny_subject.model(ids).logits
+        after = tiny_subject.model(ids).logits
+    assert (inside - before).abs().max() > 0.1
+    assert torch.equal(before, after)
+    assert isinstance(log, wb.EditLog)
+
+
+def test_an_unknown_model_says_what_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownNameError, match="no-such-model"):
+        wb.load("no-such-model")
+    with pytest.raises(UnknownNameError, match="unknown engine 'hook'"):
+        wb.load("no-such-model", engine="hook")
+
+
+def shifted(subject, direction, size):
+    """The subject with a constant added at block 1: a planted gap of ``size``."""
+
+    class Shifted(type(subject.runner)):
+        def capture(self, model, batch, reads):
+            found = super().capture(model, batch, reads)
+            v = direction.vectors[0, 0] / np.linalg.norm(direction.vectors[0, 0])
+            return [values + size * values.new_tensor(v) for values in found]
+
+    from dataclasses import replace
+
+    return replace(subject, runner=Shifted())
+
+
+def test_a_planted_gap_is_measured_with_its_sign_and_no_spread(tiny_subject):
+    acts = wb.capture(tiny_subject, prompts(), layers=[1])
+    truth = wb.fit(acts, method="mass_mean", y="label")
+    first = shifted(tiny_subject, truth, 3.0)
+    found = wb.gap(truth, first, tiny_subject, prompts())
+    assert found.value == pytest.approx(3.0, rel=1e-4)
+    assert (found.n, found.unit) == (len(TEXTS), "item")
+    assert wb.gap(truth, tiny_subject, first, prompts()).value == pytest.approx(-3.0, rel=1e-4)
+
+
+def test_a_gap_within_its_error_is_refused_unless_forced(tiny_subject):
+    acts = wb.capture(tiny_subject, prompts(), layers=[1])
+    truth = wb.fit(acts, method="mass_mean", y="label")
+    sides = [[shifted(tiny_subject, truth, s) for s in sizes] for sizes in ((0, 2), (0.5, 1))]
+    with pytest.raises(WorkbenchError, match=r"under two standard errors.*n = 2 seeds"):
+        wb.gap(truth, *sides, prompts())
+    forced = wb.gap(truth, *sides, prompts(), force=True)
+    assert forced.value == pytest.approx(0.25, rel=1e-3)
+    assert forced.standard_error == pytest.approx(np.sqrt(2 / 2 + 0.125 / 2), rel=1e-3)
+
+
+def test_a_gap_with_another_model_is_refused(tiny_subject, subject_of):
+    truth = wb.fit(wb.capture(tiny_subject, prompts(), layers=[1]), method="mass_mean", y="label")
+    with pytest.raises(MismatchError, match="model_type"):
+        wb.gap(truth, tiny_subject, subject_of("llama"), prompts())
+
+
+def test_a_projection_readout_equals_the_projection_of_captured_activations(tiny_subject):
+    acts = wb.capture(tiny_subject, prompts())
+    truth = wb.fit(acts, method="mass_mean", y="label")
+    readout = {
+        "name": "projection",
+        "directions": truth,
+        "prompts": prompts(),
+        "condition": "topic",
+    }
+    table = wb.measure(tiny_subject, [readout])
+    expected = truth.project(acts)[0].T.ravel()
+    np.testing.assert_allclose(table["value"], expected, rtol=1e-4, atol=1e-4)
+    assert set(table["condition"]) == {"a", "b"}
