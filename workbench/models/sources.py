@@ -113,8 +113,8 @@ def _with_base(place: _Place, base: str | None, revision: str | None) -> Source:
     except (UnknownNameError, FormatError) as error:
         origin = "given as base" if base else f"recorded in its {_ADAPTER}"
         raise MismatchError(
-            f"the base model {name!r} of adapter {place.name!r} ({origin}) is missing: {str(error).rstrip('.')}. "
-            "Name another place for the same model with base=..."
+            f"the base model {name!r} of adapter {place.name!r} ({origin}) is missing: "
+            f"{str(error).rstrip('.')}. Name another place for the same model with base=..."
         ) from error
     if below.adapter is not None:
         raise MismatchError(
