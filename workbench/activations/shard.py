@@ -33,13 +33,10 @@ CHUNK_BYTES = 1 << 23
 def shard_image(block: Block, manifest: Manifest) -> bytes:
     """Return the bytes of the shard's file; equal blocks give equal bytes.
 
-    The file is made in memory, so that a full disk meets one plain write and no half-made HDF5.
-
     Raises:
         ConfigError: an item column that HDF5 cannot hold.
     """
-    name = uuid.uuid4().hex
-    with h5py.File(name, "w", driver="core", backing_store=False) as file:
+    with in_memory() as file:
         mark(file, manifest, block.first, block.stop)
         file.attrs["sha256"] = sha256(np.ascontiguousarray(block.values).data).hexdigest()
         values = create_values(file, block.values.shape, manifest.dtype)
@@ -49,8 +46,18 @@ def shard_image(block: Block, manifest: Manifest) -> bytes:
         if block.offsets is not None:
             file["offsets"] = np.asarray(block.offsets, np.int64)
         write_columns(file, {name: block.columns[name] for name in manifest.columns})
-        file.flush()
-        return bytes(file.id.get_file_image())
+        return file_image(file)
+
+
+def in_memory(**options: Any) -> h5py.File:
+    """Return a new HDF5 file that no disk sees; HDF5 itself may crash on a full one."""
+    return h5py.File(uuid.uuid4().hex, "w", driver="core", backing_store=False, **options)
+
+
+def file_image(file: h5py.File) -> bytes:
+    """Return what the file would be on disk."""
+    file.flush()
+    return bytes(file.id.get_file_image())
 
 
 def mark(file: h5py.File, manifest: Manifest, first: int, stop: int) -> None:

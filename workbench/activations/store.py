@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -16,6 +18,8 @@ from workbench.activations.layout import STORED, Block, Manifest
 from workbench.activations.shard import (
     Shard,
     create_values,
+    file_image,
+    in_memory,
     mark,
     mend,
     read_packed_manifest,
@@ -27,6 +31,7 @@ from workbench.runs import (
     HASHES,
     clear_temporaries,
     differing,
+    free_bytes,
     hash_path,
     make_folder,
     replacing,
@@ -273,15 +278,14 @@ def _write_virtual(folder: Path, manifest: Manifest, shards: Sequence[Shard]) ->
         values[:, first:stop] = h5py.VirtualSource(name, "values", part, stored)
         norms[:, first:stop] = h5py.VirtualSource(name, "norms", part[:2], np.float32)
     nan = 0x7FC0 if manifest.dtype == "bfloat16" else np.nan
-    with (
-        replacing(folder / VIRTUAL) as temporary,
-        h5py.File(temporary, "w", libver=("v110", "latest")) as file,
-    ):
+    with in_memory(libver=("v110", "latest")) as file:
         mark(file, manifest, 0, manifest.rows)
         made = file.create_virtual_dataset("values", values, fillvalue=nan)
         made.attrs["dtype"] = manifest.dtype
         file.create_virtual_dataset("norms", norms, fillvalue=np.nan)
         _write_items(file, manifest, shards)
+        image = file_image(file)
+    write_bytes(folder / VIRTUAL, image)
 
 
 def _bounds(shards: Sequence[Shard]) -> list[int]:
@@ -320,19 +324,39 @@ def pack(path: str | Path, out: str | Path) -> Path:
     whole = replace(manifest, shards=((0, manifest.rows),))
     bounds = _bounds(shards)
     shape = (len(manifest.layers), bounds[-1], manifest.width)
-    size = int(np.prod(shape)) * np.dtype(STORED[manifest.dtype]).itemsize
+    size = sum(shard.path.stat().st_size for shard in shards) + (1 << 16)
     make_folder(out.parent)
     digest = sha256()
-    with replacing(out, size) as temporary, h5py.File(temporary, "w") as file:
-        mark(file, whole, 0, whole.rows)
-        file["manifest"] = json.dumps(whole.content())
-        values = create_values(file, shape, manifest.dtype)
-        for index in range(shape[0]):
-            layer = np.concatenate([shard.read_stored(index) for shard in shards])
-            digest.update(np.ascontiguousarray(layer).data)
-            values[index] = layer
-        file.attrs["sha256"] = digest.hexdigest()
-        norms = np.concatenate([shard.read_norms() for shard in shards], axis=1)
-        file.create_dataset("norms", data=norms, chunks=(1, norms.shape[1]), fletcher32=True)
-        _write_items(file, manifest, shards)
+    with replacing(out, size) as temporary:
+        with h5py.File(temporary, "w") as file:
+            file.flush()
+            _reserve(temporary, size)
+            mark(file, whole, 0, whole.rows)
+            file["manifest"] = json.dumps(whole.content())
+            values = create_values(file, shape, manifest.dtype)
+            for index in range(shape[0]):
+                layer = np.concatenate([shard.read_stored(index) for shard in shards])
+                digest.update(np.ascontiguousarray(layer).data)
+                values[index] = layer
+            norms = np.concatenate([shard.read_norms() for shard in shards], axis=1)
+            file.create_dataset("norms", data=norms, chunks=(1, norms.shape[1]), fletcher32=True)
+            _write_items(file, manifest, shards)
+        with h5py.File(temporary, "r+") as file:  # opened again, HDF5 gives back unused room
+            file.attrs["sha256"] = digest.hexdigest()
     return out
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Take the room before HDF5 writes: it crashes the process where a write to disk fails.
+
+    Raises:
+        OSError: there is not enough.
+    """
+    if free_bytes(path) < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if hasattr(os, "posix_fallocate"):
+        file = os.open(path, os.O_RDWR)
+        try:
+            os.posix_fallocate(file, 0, size)
+        finally:
+            os.close(file)
