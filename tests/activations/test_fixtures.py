@@ -1,6 +1,8 @@
 """Committed version 1 files: whatever the code becomes, these open; cut ones never do."""
 
+import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import h5py
@@ -61,3 +63,21 @@ def test_a_truncated_version_1_file_never_opens(tmp_path, name, cut):
     (tmp_path / name).write_bytes(whole[:-cut])
     with pytest.raises(FormatError, match=r"truncated or damaged.*(delete|pack)"):
         open_activations(tmp_path / Path(name).parts[0])
+
+
+def test_the_format_page_is_enough_to_read_a_store():
+    folder = FIXTURES / "activations_v1"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    plan = sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+    parts = []
+    for first, stop in manifest["shards"]:
+        path = folder / f"shards/{first:06d}-{stop:06d}.h5"
+        with h5py.File(path) as file:
+            assert file.attrs["plan"] == plan
+            assert (file.attrs["first"], file.attrs["rows"]) == (first, stop - first)
+            stored = file["values"][...]
+            assert sha256(stored.tobytes()).hexdigest() == file.attrs["sha256"]
+            parts.append((stored.astype(np.uint32) << 16).view(np.float32))
+        recorded = json.loads((folder / "hashes.json").read_text())
+        assert recorded[f"shards/{path.name}"] == sha256(path.read_bytes()).hexdigest()
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), FLAT)
