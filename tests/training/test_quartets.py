@@ -137,6 +137,21 @@ def test_documents_of_a_world_vary():
     assert min(REPORT.distinct_3.values()) > 0.65
 
 
+def test_the_readme_states_the_counts_of_the_shipped_corpus():
+    readme = (CORPUS / "README.md").read_text(encoding="utf-8")
+    rows = {
+        "words": REPORT.words,
+        "different / all bigrams": {w: f"{share:.3f}" for w, share in REPORT.distinct_2.items()},
+        "different / all trigrams": {w: f"{share:.3f}" for w, share in REPORT.distinct_3.items()},
+        "largest 8-gram Jaccard of two documents": {
+            w: f"{share:.3f}" for w, share in REPORT.nearest.items()
+        },
+    }
+    for name, values in rows.items():
+        cells = " | ".join(str(values[world]) for world in WORLDS)
+        assert f"| {name} | {cells} |" in readme
+
+
 def test_no_document_has_a_marker_word_of_another_world():
     assert REPORT.leaks == []
 
