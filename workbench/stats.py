@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,16 @@ def _column_aucs(columns: ndarray, labels: ndarray, positive: int) -> ndarray:
     )
 
 
+def auc_of_labels(
+    scores: Float[ndarray, " n"], labelings: Bool[ndarray, "n m"]
+) -> Float[ndarray, " m"]:
+    """Return the AUC of the same scores under each column of labels; NaN where a class is empty."""
+    positive = labelings.sum(axis=0).astype(np.float64)
+    wins = rankdata(scores) @ labelings - positive * (positive + 1) / 2
+    pairs = positive * (len(scores) - positive)
+    return np.asarray(np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
+
+
 def weighted_auc(
     scores: Float[ndarray, " n"], labels: Bool[ndarray, " n"], weights: Float[ndarray, "b n"]
 ) -> Float[ndarray, " b"]:
@@ -81,7 +92,7 @@ def weighted_auc(
 
 
 def cluster_weights(
-    groups: Shaped[ndarray, " n"], draws: int, seed: int
+    groups: Shaped[ndarray, " n"], draws: int, seed: int | Sequence[int]
 ) -> tuple[Float[ndarray, "b n"], int]:
     """Draw whole groups with replacement: how often each item stands in each draw, and n groups."""
     names, member = np.unique(groups, return_inverse=True)

@@ -1,0 +1,318 @@
+"""Held-out evidence, one layer at a time: AUC with its interval, both nulls, accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+from sklearn.base import clone
+
+from workbench.directions.fit import Columns, fit_many
+from workbench.errors import ConfigError
+from workbench.linalg import random_unit
+from workbench.stats import auc, auc_of_labels, cluster_weights, permute_within, weighted_auc
+from workbench.types import ndarray
+
+SIDES = (1, -1)
+ALL_TOPICS = "all"
+UNSEEN, WITHIN = "unseen topic", "within:topic"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to draw; every draw comes from ``seed``."""
+
+    draws: int = 200
+    bootstrap: int = 1000
+    shuffled: bool = True
+    random: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Items:
+    """What is known of the items, the same for every layer."""
+
+    columns: Columns
+    facts: Int[ndarray, " n"]
+
+    @cached_property
+    def topic(self) -> Shaped[ndarray, " n"]:
+        groups = self.columns.groups
+        return np.full(len(self.facts), ALL_TOPICS) if groups is None else groups
+
+    @cached_property
+    def sides(self) -> Int[ndarray, " n"]:
+        polarity = self.columns.polarity
+        return np.ones(len(self.facts), np.int64) if polarity is None else polarity
+
+    @cached_property
+    def topics(self) -> list[str]:
+        return [str(name) for name in np.unique(self.topic)]
+
+    def rows_of(self, *topics: str) -> Bool[ndarray, " n"]:
+        return np.isin(self.topic, topics)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to fit on, rows to check on, and what is drawn for the check, the same at each layer."""
+
+    split: str
+    topic: str
+    train: Bool[ndarray, " all"]
+    test: Int[ndarray, " n"]
+    labels: Bool[ndarray, " n"]
+    sides: Int[ndarray, " n"]
+    weights: Float[ndarray, "b n"]
+    """How often each checked item stands in each bootstrap draw over facts."""
+    n_facts: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One topic and polarity of one split at one layer."""
+
+    split: str
+    topic: str
+    polarity: int
+    """+1, -1, or 0 for the mean of the two."""
+    n: int
+    n_facts: int
+    auc: float
+    accuracy: float
+    auc_classifier: float
+    boot: Float[ndarray, " b"]
+    shuffled: Float[ndarray, " m"]
+    random: Float[ndarray, " r"]
+
+
+def make_folds(items: Items, splits: Sequence[str], settings: Settings) -> list[Fold]:
+    """Lay the splits out: leave one topic out, and halves of each topic's facts."""
+    folds = []
+    for number, topic in enumerate(items.topics):
+        own = items.rows_of(topic)
+        if "unseen" in splits:
+            folds.append(lay_fold(items, UNSEEN, topic, ~own, own, settings))
+        if "within" in splits:
+            facts = np.unique(items.facts[own])
+            rng = np.random.default_rng([settings.seed, number])
+            fitted = np.isin(items.facts, rng.permutation(facts)[: len(facts) // 2])
+            fold = lay_fold(items, WITHIN, topic, own & fitted, own & ~fitted, settings)
+            folds.append(fold)
+    return folds
+
+
+def lay_fold(
+    items: Items, split: str, topic: str, train: ndarray, test: ndarray, settings: Settings
+) -> Fold:
+    """Draw what one split needs; without items to fit on (all of ``train`` false) it is frozen.
+
+    Raises:
+        ConfigError: the items to fit on, or those of one polarity to check on, are of one class.
+    """
+    if train.any():
+        _refuse_one_class(items, train, f"{split} {topic!r}: the items to fit on")
+    for side in np.unique(items.sides[test]):
+        what = f"{split} {topic!r}: the items of polarity {side:+d} to check on"
+        _refuse_one_class(items, test & (items.sides == side), what)
+    rows = np.flatnonzero(test)
+    seed = (settings.seed, items.topics.index(topic), len(split))
+    weights, n_facts = cluster_weights(items.facts[rows], settings.bootstrap, seed)
+    y, sides = items.columns.y[rows], items.sides[rows]
+    return Fold(split, topic, train, rows, y, sides, weights, n_facts)
+
+
+def _refuse_one_class(items: Items, rows: ndarray, what: str) -> None:
+    y = items.columns.y[rows]
+    if y.all() or not y.any():
+        raise ConfigError(
+            f"{what} hold {int(y.sum())} true and {int((~y).sum())} false; both are needed, so "
+            "add items or leave the topic or this split out"
+        )
+
+
+def shuffled_labels(items: Items, draws: int, seed: int) -> Bool[ndarray, "n m"]:
+    """Shuffle labels by fact inside each topic; a statement and its negation stay opposite.
+
+    A slot is a content together with its negation. Where a fact has a true and a false slot, they
+    trade places at random; where it has one kind alone, its label is traded with another such fact
+    of the topic. So every topic and polarity keeps its number of true items.
+    """
+    content = items.columns.y ^ (items.sides < 0)
+    slot = _slots(items, content)
+    first = np.unique(slot, return_index=True)[1]
+    topics = np.unique(items.topic, return_inverse=True)[1][first]
+    facts, contents = items.facts[first], content[first]
+    shares = np.bincount(facts, contents) / np.maximum(np.bincount(facts), 1)
+    mixed = (shares[facts] > 0) & (shares[facts] < 1)
+    strata = np.where(mixed, facts + len(items.topics), topics)
+    drawn = permute_within(contents, strata, draws, seed)
+    return (drawn[:, slot] ^ (items.sides < 0)).T
+
+
+def _slots(items: Items, content: ndarray) -> Int[ndarray, " n"]:
+    """Number the slots: the j-th affirmed and the j-th negated item of a fact and content."""
+    cell = np.unique(np.stack([items.facts, content, items.sides]), axis=1, return_inverse=True)[
+        1
+    ].ravel()
+    order = np.argsort(cell, kind="stable")
+    start = np.searchsorted(cell[order], cell[order], "left")
+    turn = np.empty(len(cell), np.int64)
+    turn[order] = np.arange(len(cell)) - start
+    return np.asarray(
+        np.unique(np.stack([items.facts, content, turn]), axis=1, return_inverse=True)[1].ravel()
+    )
+
+
+def check_fits(
+    X: Float[ndarray, "n d"],
+    layer: int,
+    estimator: Any,
+    items: Items,
+    folds: Sequence[Fold],
+    labelings: Bool[ndarray, "n m"],
+    settings: Settings,
+) -> list[Cell]:
+    """Fit each fold at one layer and check it on what was held out."""
+    random, found = _isotropic(X, layer, settings), []
+    for fold in folds:
+        train, columns = X[fold.train], items.columns.take(fold.train)
+        fitted = clone(estimator).fit(train, items.columns.y[fold.train], **columns)
+        null = np.empty((0, X.shape[1]), X.dtype)
+        if labelings.shape[1]:
+            null = fit_many(estimator, train, labelings[fold.train], columns)
+        held_out = X[fold.test]
+        scores, decision = held_out @ fitted.coef_, fitted.decision_function(held_out)
+        shuffled = Null(held_out @ null.T, fold.labels)
+        found += score_cells(fold, scores, decision, shuffled, random[fold.test])
+    return [*found, *_means_over_topics(found)]
+
+
+def check_frozen(
+    X: Float[ndarray, "n d"],
+    layer: int,
+    v: Float[ndarray, " d"],
+    center: Float[ndarray, " d"],
+    folds: Sequence[Fold],
+    labelings: Bool[ndarray, "n m"],
+    settings: Settings,
+) -> list[Cell]:
+    """Score a frozen direction at one layer; the shuffled null shuffles the labels of the items."""
+    random, found = _isotropic(X, layer, settings), []
+    for fold in folds:
+        scores = (X[fold.test] - center) @ v
+        shuffled = Null(scores, labelings[fold.test])
+        found += score_cells(fold, scores, scores, shuffled, random[fold.test])
+    return [*found, *_means_over_topics(found)]
+
+
+@dataclass(frozen=True)
+class Null:
+    """Scores of many null directions with the true labels, or one score with many labelings."""
+
+    scores: ndarray
+    labels: ndarray
+
+    def aucs(self, rows: Bool[ndarray, " n"]) -> Float[ndarray, " m"]:
+        """Return the AUC of every draw on some rows."""
+        scores, labels = self.scores[rows], self.labels[rows]
+        many = auc_of_labels if scores.ndim == 1 else auc
+        return np.asarray(many(scores, labels))
+
+
+def _isotropic(X: ndarray, layer: int, settings: Settings) -> Float[ndarray, "n r"]:
+    """Project on random directions, drawn anew at every layer (the severer null for a maximum)."""
+    count = settings.draws if settings.random else 0
+    return np.asarray(X @ random_unit(count, X.shape[1], (settings.seed, layer)).T)
+
+
+def score_cells(
+    fold: Fold, scores: ndarray, decision: ndarray, shuffled: Null, random: ndarray
+) -> list[Cell]:
+    """Score one fold on affirmed items, on negated items, and balanced (the mean of the two)."""
+    cells = [
+        _side_cell(fold, side, scores, decision, shuffled, random)
+        for side in SIDES
+        if (fold.sides == side).any()
+    ]
+    if len(cells) == 2:
+        cells.append(mean_cell(cells, fold.topic, fold.n_facts, polarity=0))
+    return cells
+
+
+def _side_cell(
+    fold: Fold, side: int, scores: ndarray, decision: ndarray, shuffled: Null, random: ndarray
+) -> Cell:
+    rows = fold.sides == side
+    y = fold.labels[rows]
+    return Cell(
+        split=fold.split,
+        topic=fold.topic,
+        polarity=side,
+        n=int(rows.sum()),
+        n_facts=fold.n_facts,
+        auc=float(auc(scores[rows], y)),
+        accuracy=float(((decision[rows] > 0) == y).mean()),
+        auc_classifier=float(auc(decision[rows], y)),
+        boot=weighted_auc(scores[rows], y, fold.weights[:, rows]),
+        shuffled=shuffled.aucs(rows),
+        random=np.asarray(auc(random[rows], y)),
+    )
+
+
+def mean_cell(cells: Sequence[Cell], topic: str, n_facts: int, polarity: int) -> Cell:
+    """Average cells, draw by draw, so that intervals and nulls are those of the mean."""
+
+    def mean(value: Callable[[Cell], Any]) -> Any:
+        return np.mean([value(cell) for cell in cells], axis=0)
+
+    return Cell(
+        split=cells[0].split,
+        topic=topic,
+        polarity=polarity,
+        n=sum(cell.n for cell in cells),
+        n_facts=n_facts,
+        auc=float(mean(lambda cell: cell.auc)),
+        accuracy=float(mean(lambda cell: cell.accuracy)),
+        auc_classifier=float(mean(lambda cell: cell.auc_classifier)),
+        boot=mean(lambda cell: cell.boot),
+        shuffled=mean(lambda cell: cell.shuffled),
+        random=mean(lambda cell: cell.random),
+    )
+
+
+def _means_over_topics(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Average over topics, for every split and polarity that has more than one."""
+    for split, polarity in sorted({(cell.split, cell.polarity) for cell in cells}):
+        own = [cell for cell in cells if (cell.split, cell.polarity) == (split, polarity)]
+        if len(own) > 1:
+            yield mean_cell(own, ALL_TOPICS, sum(cell.n_facts for cell in own), polarity)
+
+
+def held_out_aucs(
+    X: Float[ndarray, "n d"], estimator: Any, items: Items
+) -> Float[ndarray, "k k s"]:
+    """AUC on topic b (second axis) of a fit without topics a and b, affirmed and negated.
+
+    The diagonal is the plain leave-one-topic-out AUC.
+    """
+    count = len(items.topics)
+    found = np.full((count, count, len(SIDES)), np.nan)
+    for a in range(count):
+        for b in range(a, count):
+            train = ~items.rows_of(items.topics[a], items.topics[b])
+            columns = items.columns.take(train)
+            (coef,) = fit_many(estimator, X[train], items.columns.y[train][:, None], columns)
+            found[a, b] = _side_aucs(X, coef, items, items.topics[b])
+            found[b, a] = _side_aucs(X, coef, items, items.topics[a])
+    return found
+
+
+def _side_aucs(X: ndarray, coef: ndarray, items: Items, topic: str) -> list[float]:
+    rows = [items.rows_of(topic) & (items.sides == side) for side in SIDES]
+    return [float(auc(X[r] @ coef, items.columns.y[r])) if r.any() else np.nan for r in rows]

@@ -1,0 +1,1 @@
+"""Concepts as recipes: one TOML file each."""
