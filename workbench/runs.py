@@ -414,7 +414,10 @@ def _now() -> str:
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock file beside a run folder; the kernel lets go of it when a process dies."""
     path = _lock_path(folder)
-    file = _take(path)
+    try:
+        file = _take(path)
+    except OSError as error:
+        raise explain_os_error(error, path) from error
     if file is None:
         raise WorkbenchError(
             f"{folder} is being written by {path.read_text().strip() or 'another process'}; "

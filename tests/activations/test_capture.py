@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.activations import open_activations
+from workbench.activations import open_activations, verify
 from workbench.activations.capture import capture, cut_batches, to_stored
 from workbench.engine.pool import parse_position, pool, token_mask
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
@@ -217,6 +218,20 @@ def test_resuming_with_other_prompts_labels_or_weights_is_refused(tmp_path):
     subject.stamp = replace(subject.stamp, fingerprint="0" * 16)
     with pytest.raises(MismatchError, match=r"model\.fingerprint"):
         capture(subject, prompts, out=tmp_path)
+
+
+def test_two_writers_side_by_side_leave_what_one_leaves(tmp_path):
+    prompts = prompts_of(40)
+    capture(fake_subject(), prompts, out=tmp_path / "one", shard_rows=2, budget=60)
+
+    def write(_):
+        return capture(fake_subject(), prompts, out=tmp_path / "two", shard_rows=2, budget=60)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(write, range(2)))
+    np.testing.assert_array_equal(both[0].values, both[1].values)
+    assert verify(tmp_path / "one") == verify(tmp_path / "two")
+    assert list(tmp_path.glob("two/**/.*")) == []
 
 
 def test_resume_off_never_touches_what_is_there(tmp_path):

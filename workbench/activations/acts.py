@@ -26,7 +26,9 @@ class Part(Protocol):
     @property
     def stop(self) -> int: ...
 
-    def read_layer(self, index: int) -> Float32[np.ndarray, "n d"]: ...
+    def read_layer(
+        self, index: int, out: Float32[np.ndarray, "n d"] | None = None
+    ) -> Float32[np.ndarray, "n d"]: ...
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]: ...
 
@@ -152,7 +154,10 @@ class Activations:
         index = self._index(layer)
         result = np.empty((self._total, self.width), np.float32)
         for part, here, there in self._pieces():
-            result[there] = part.read_layer(index)[here]
+            if isinstance(here, slice):
+                part.read_layer(index, result[there])
+            else:
+                result[there] = part.read_layer(index)[here]
         return result
 
     @property
@@ -235,24 +240,20 @@ class Activations:
             if not len(places):
                 continue
             items = self._rows[places]
-            if self.offsets is None:
-                yield part, _compact(items - part.first), _compact(places)
+            target = places if self.offsets is None else _tokens(self.offsets, places)
+            whole = len(items) == part.stop - part.first
+            if whole and all((np.diff(rows) == 1).all() for rows in (items, places)):
+                yield part, slice(None), slice(int(target[0]), int(target[-1]) + 1)
+            elif self.offsets is None:
+                yield part, items - part.first, target
             else:
-                start = self._stored_offsets
-                here = _tokens(start, items) - start[part.first]
-                yield part, _compact(here), _compact(_tokens(self.offsets, places))
+                stored = self._stored_offsets
+                yield part, _tokens(stored, items) - stored[part.first], target
 
 
 def _tokens(offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
     """Return the token rows of the items, in order."""
     return np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in items])
-
-
-def _compact(rows: np.ndarray) -> Any:
-    """Return a slice where the rows are consecutive: it copies faster."""
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
 
 
 def open_activations(path: str | Path) -> Activations:

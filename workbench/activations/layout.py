@@ -94,7 +94,7 @@ def check_version(found: Any, source: str) -> None:
     Raises:
         FormatError: another format or version.
     """
-    marks = dict(found) if isinstance(found, Mapping) else {}
+    marks = {key: found.get(key) for key in ("format", "version")} if hasattr(found, "get") else {}
     if marks.get("format") != FORMAT:
         raise FormatError(
             f"{source} has format {marks.get('format')!r}, {FORMAT!r} expected; "
@@ -137,9 +137,11 @@ class Block:
         """Bytes of the values."""
         return self.values.nbytes
 
-    def read_layer(self, index: int) -> Float32[np.ndarray, "n d"]:
-        """Return one layer as float32."""
-        return decode(self.values[index], self.dtype)
+    def read_layer(
+        self, index: int, out: Float32[np.ndarray, "n d"] | None = None
+    ) -> Float32[np.ndarray, "n d"]:
+        """Return one layer as float32; in ``out`` where given."""
+        return decode(self.values[index], self.dtype, out)
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         return self.norms
@@ -207,10 +209,13 @@ def encode(values: Float[np.ndarray, "*any"], dtype: str) -> Shaped[np.ndarray, 
     return np.where(nan, np.uint16(0x7FC0), rounded.astype(np.uint16))
 
 
-def decode(stored: Shaped[np.ndarray, "*any"], dtype: str) -> Float32[np.ndarray, "*any"]:
-    """Turn stored bits into float32, exactly."""
-    if dtype != "bfloat16":
-        return np.asarray(stored, np.float32)
-    wide = np.empty(stored.shape, np.float32)
-    np.left_shift(stored, np.uint32(16), out=wide.view(np.uint32))
+def decode(
+    stored: Shaped[np.ndarray, "*any"], dtype: str, out: Float32[np.ndarray, "*any"] | None = None
+) -> Float32[np.ndarray, "*any"]:
+    """Turn stored bits into float32, exactly; into ``out`` where given."""
+    wide = np.empty(stored.shape, np.float32) if out is None else out
+    if dtype == "bfloat16":
+        np.left_shift(stored, np.uint32(16), out=wide.view(np.uint32))
+    else:
+        wide[...] = stored
     return wide

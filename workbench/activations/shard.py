@@ -198,9 +198,15 @@ class Shard:
         with opened(self.path) as file:
             return np.asarray(file["values"][index])
 
-    def read_layer(self, index: int) -> Float32[np.ndarray, "n d"]:
-        """Return one layer as float32."""
-        return decode(self.read_stored(index), self.manifest.dtype)
+    def read_layer(
+        self, index: int, out: Float32[np.ndarray, "n d"] | None = None
+    ) -> Float32[np.ndarray, "n d"]:
+        """Return one layer as float32; in ``out`` where given."""
+        if out is None or self.manifest.dtype != "float32":
+            return decode(self.read_stored(index), self.manifest.dtype, out)
+        with opened(self.path) as file:
+            file["values"].read_direct(out, np.s_[index])
+        return out
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         with opened(self.path) as file:
