@@ -10,9 +10,9 @@ from workbench.types import CandidatesRead, LayerEdit, LogitsRead, Read, Rendere
 WIDTH = 32
 
 
-def edit_of(name, layer, dose, scope="all", seed=0, **rows):
+def edit_of(name, layer, dose, scope="all", seed=0, width=WIDTH, **rows):
     """A LayerEdit along a seeded random unit vector."""
-    v = np.random.default_rng([seed, layer]).standard_normal(WIDTH)
+    v = np.random.default_rng([seed, layer]).standard_normal(width)
     unit = (v / np.linalg.norm(v)).astype(np.float32)
     return LayerEdit(layer, name, EDITS.create(name), unit, dose, scope, rows)
 

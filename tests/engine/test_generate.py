@@ -1,0 +1,155 @@
+"""Generation: cached or not, batched or alone, edited as the scope says, seeded by row."""
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.engine.generate import Draw
+from workbench.engine.hooks import HookRunner
+from workbench.types import CandidatesRead, GenerateRead, LogitsRead, Request
+
+RUNNER = HookRunner()
+TEXTS = ["A B C", "the city of the D is not in the E and you send it", "to F"]
+SCOPES = ("all", "all+first", "last")
+
+
+def plain_greedy(subject, forward, ids, arm, steps):
+    """No cache: the whole row again for each token."""
+    rows = list(ids)
+    for _ in range(steps):
+        logits, _ = forward(subject, rows, arm, prompt=len(ids))
+        rows.append(int(logits[-1].argmax()))
+    return rows[len(ids) :]
+
+
+def text_of(subject, tokens):
+    stop = tokens.index(2) if 2 in tokens else len(tokens)
+    return subject.tokenizer.decode(tokens[:stop], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("scope", [None, *SCOPES])
+def test_greedy_text_equals_uncached_decoding(
+    scope, family, subject_of, make_edit, forward_plainly
+):
+    subject = subject_of(family)
+    arm = (
+        () if scope is None else (make_edit("add", 1, 4.0, scope), make_edit("add", 2, 2.0, scope))
+    )
+    with RUNNER.intervene(subject, [arm]):
+        texts = subject.generate(TEXTS, max_new_tokens=8)
+        with torch.no_grad():
+            ids = torch.tensor([subject.renderer.render(TEXTS[1]).ids])
+            uncached = subject.model.generate(
+                ids, max_new_tokens=8, use_cache=False, do_sample=False, pad_token_id=2
+            )
+    for text, new in zip(TEXTS, texts, strict=True):
+        ids = subject.renderer.render(text).ids
+        assert new == text_of(subject, plain_greedy(subject, forward_plainly, ids, arm, 8))
+    ids = subject.renderer.render(TEXTS[1]).ids
+    assert texts[1] == text_of(subject, uncached[0, len(ids) :].tolist())
+
+
+def test_an_edit_of_the_last_token_reaches_the_first_new_one(tiny_subject, make_edit):
+    plain = RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=1)
+    with RUNNER.intervene(tiny_subject, [(make_edit("add", 3, 300.0, "last"),)]):
+        edited = RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=1)
+    assert all(a != b for a, b in zip(plain, edited, strict=True))
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_beams_and_several_sequences_keep_each_rows_arm(scope, tiny_subject, make_edit):
+    arms = [(), (make_edit("add", 1, 5.0, scope),)]
+    ids = torch.tensor([tiny_subject.renderer.render(TEXTS[0]).ids])
+    options = {"max_new_tokens": 6, "num_beams": 2, "num_return_sequences": 2, "pad_token_id": 2}
+    with RUNNER.intervene(tiny_subject, arms), torch.no_grad():
+        both = tiny_subject.model.generate(ids.repeat(2, 1), do_sample=False, **options)
+    for number, arm in enumerate(arms):
+        with RUNNER.intervene(tiny_subject, [arm]), torch.no_grad():
+            alone = tiny_subject.model.generate(ids, do_sample=False, **options)
+        rows = both[2 * number : 2 * number + 2, : alone.shape[1]]
+        assert torch.equal(rows, alone)
+
+
+def test_arms_are_rows_of_one_batch(tiny_subject, make_edit):
+    arms = [(), (make_edit("add", 1, 5.0),)]
+    with RUNNER.intervene(tiny_subject, arms):
+        both = RUNNER.generate(tiny_subject, [text for text in TEXTS for _ in arms])
+    for number, arm in enumerate(arms):
+        with RUNNER.intervene(tiny_subject, [arm]):
+            assert RUNNER.generate(tiny_subject, TEXTS) == both[number::2]
+
+
+def test_only_new_text_comes_back_whatever_the_batch(tiny_subject):
+    together = RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=7)
+    assert together == RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=7, batch_size=1)
+    assert together == [
+        RUNNER.generate(tiny_subject, [text], max_new_tokens=7)[0] for text in TEXTS
+    ]
+    assert RUNNER.generate(tiny_subject, []) == []
+
+
+def test_samples_depend_on_seed_and_row_alone(tiny_subject):
+    options = {"max_new_tokens": 12, "temperature": 1.0}
+    first = RUNNER.generate(tiny_subject, TEXTS, seed=1, **options)
+    assert first == RUNNER.generate(tiny_subject, TEXTS, seed=1, batch_size=2, **options)
+    assert first != RUNNER.generate(tiny_subject, TEXTS, seed=2, **options)
+    assert len(set(RUNNER.generate(tiny_subject, TEXTS[:1] * 5, seed=1, **options))) > 1
+
+
+def test_sampling_leaves_global_random_state_alone(tiny_subject):
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    RUNNER.generate(tiny_subject, TEXTS, temperature=1.0, seed=3)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+
+
+def test_draws_follow_the_distribution():
+    scores = torch.tensor([[0.0, 1.0, -1.0, -torch.inf]]).repeat(20000, 1)
+    uniforms = np.random.default_rng(0).random((20000, 1))
+    drawn = Draw(uniforms, 0, 0.5)(torch.zeros(20000, 0, dtype=torch.long), scores).argmax(-1)
+    shares = torch.bincount(drawn, minlength=4) / 20000
+    torch.testing.assert_close(shares, (scores[0] / 0.5).softmax(-1), rtol=0, atol=0.012)
+    assert shares[3] == 0
+
+
+def test_an_edge_of_the_uniforms_draws_a_possible_token():
+    scores = torch.tensor([[-torch.inf, 0.0, 0.0, -torch.inf]])
+    for uniform, token in ((0.0, 1), (np.nextafter(1.0, 0), 2)):
+        out = Draw(np.array([[uniform]]), 0, 1.0)(torch.zeros(1, 0, dtype=torch.long), scores)
+        assert int(out.argmax()) == token
+
+
+def test_generation_reads_are_answered_beside_the_others(tiny_subject, make_edit):
+    arms = [(), (make_edit("add", 1, 6.0),)]
+    greedy, drawn = GenerateRead(n=2, max_new_tokens=6), GenerateRead(3, 6, 1.0, seed=4)
+    requests = [
+        Request(str(number), "c", tiny_subject.renderer.render(text).ids, reads)
+        for number, (text, reads) in enumerate(
+            zip(
+                TEXTS,
+                [(greedy, LogitsRead()), (drawn,), (CandidatesRead(((7,),)), greedy)],
+                strict=True,
+            )
+        )
+    ]
+    got = RUNNER.answer(tiny_subject, requests, arms)
+    small = RUNNER.answer(tiny_subject, requests, arms, budget=1)
+    alone = RUNNER.answer(tiny_subject, requests[1:2], arms[:1])
+    for number, arm in enumerate(arms):
+        with RUNNER.intervene(tiny_subject, [arm]):
+            texts = RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=6)
+        values = got.values[number]
+        assert values[0][0] == [texts[0]] * 2
+        assert values[2][1] == [texts[2]] * 2
+        assert len(values[1][0]) == 3
+        assert len(set(values[1][0])) > 1
+        assert values[1] == small.values[number][1]
+    assert got.values[0][1] == alone.values[0][0]
+    assert got.realised == pytest.approx([0.0, 6.0], abs=1e-4)
+
+
+def test_wrong_settings_are_wrong_calls(tiny_subject):
+    with pytest.raises(ValueError, match="temperature -1"):
+        RUNNER.generate(tiny_subject, TEXTS, temperature=-1.0)
+    with pytest.raises(ValueError, match="max_new_tokens 0"):
+        RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=0)

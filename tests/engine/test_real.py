@@ -1,0 +1,61 @@
+"""The engine on SmolLM2 in float32: shortcuts within a thousandth of a nat of the plain way."""
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.engine.hooks import HookRunner
+from workbench.types import CandidatesRead, LogitsRead, Read, Request
+
+pytestmark = pytest.mark.real
+RUNNER = HookRunner()
+CHATS = [
+    [{"role": "user", "content": "How many of your ten coins do you send? Answer with a number."}],
+    [{"role": "user", "content": "Name a number from 0 to 10."}],
+]
+
+
+def requests_of(subject):
+    encode = subject.tokenizer.encode
+    amounts = [tuple(encode(str(number), add_special_tokens=False)) for number in (1, 7, 10)]
+    read = CandidatesRead(tuple(amounts), (subject.tokenizer.eos_token_id, encode("\n")[0]))
+    reads = (read, LogitsRead(), Read(layers=(10, 15, 29)))
+    rendered = [subject.renderer.render(chat) for chat in CHATS]
+    return [Request(str(n), "c", one.ids, reads) for n, one in enumerate(rendered)]
+
+
+@pytest.mark.parametrize("scope", ["all", "all+first", "last"])
+def test_answers_equal_the_plain_way(scope, real_subject, make_edit, oracle):
+    band = {"floor": 1.0, "ceiling": float("inf")}
+    arms = [
+        (),
+        (make_edit("add", 15, 30.0, scope, width=576),),
+        (
+            make_edit("cap", 20, 1.0, scope, width=576, **band),
+            make_edit("ablate", 22, 1.0, scope, width=576),
+        ),
+    ]
+    requests = requests_of(real_subject)
+    got = RUNNER.answer(real_subject, requests, arms)
+    expected = oracle(real_subject, requests, arms)
+    for arm, expected_arm in zip(got.values, expected, strict=True):
+        for (scores, logits, hidden), plain in zip(arm, expected_arm, strict=True):
+            assert np.abs(scores - plain[0]).max() < 1e-3
+            assert np.abs(np.exp(logits) - np.exp(plain[1])).max() < 1e-4
+            size = np.linalg.norm(plain[2], axis=-1, keepdims=True)
+            assert (np.abs(hidden - plain[2]) / size).max() < 1e-4
+    assert np.abs(got.values[1][0][0] - got.values[0][0][0]).max() > 0.05
+
+
+def test_a_steered_text_is_the_same_with_and_without_a_cache(real_subject, make_edit):
+    rendered = real_subject.renderer.render(CHATS[1])
+    ids = torch.tensor([rendered.ids])
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 2}
+    texts = []
+    with RUNNER.intervene(real_subject, [(make_edit("add", 15, 60.0, "last", width=576),)]):
+        for cached in (True, False):
+            with torch.no_grad():
+                texts.append(real_subject.model.generate(ids, use_cache=cached, **options))
+    plain = real_subject.model.generate(ids, **options)
+    assert torch.equal(texts[0], texts[1])
+    assert not torch.equal(texts[0], plain)
