@@ -299,3 +299,16 @@ def test_a_summary_is_the_same_for_the_same_seed_and_any_row_order():
     shuffled = frame.sample(frac=1, random_state=0)
     pd.testing.assert_frame_equal(summarize(frame), summarize(shuffled))
     assert only(frame, seed=1)["low"] != only(frame)["low"]
+
+
+def test_low_mass_answers_count_and_are_counted():
+    frame = table(
+        [
+            measured("a", 1.0, mass=0.9),
+            measured("b", 3.0, mass=0.1, reason="low_mass"),
+            invalid("c"),
+        ]
+    )
+    row = summarize(frame, by=["readout", "measure"]).iloc[0]
+    assert (row["mean"], row["n_valid"], row["n_low_mass"]) == (2.0, 2, 1)
+    assert row["mass"] == pytest.approx(0.5)

@@ -61,6 +61,8 @@ COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 """Every results table has all of these, in this order; text that does not apply is null."""
 MEASURED = ("readout", "measure", "condition", "item", "draw", "value", "valid", "reason", "mass")
 REASONS = ("ok", "unparseable", "out_of_range", "refusal", "low_mass", "timeout", "judge_error")
+COUNTED = ("ok", "low_mass")
+"""Reasons of valid answers: leaving low mass out would let the sample depend on the dose."""
 BY = (
     *("subject", "readout", "measure", "condition", "direction", "edit", "layers", "scope"),
     *("control", "unit", "dose"),
@@ -119,7 +121,7 @@ def _row(m: Measurement) -> dict[str, Any]:
     where = f"{m.readout} {m.measure}, item {m.item!r}"
     if m.valid and not number:
         raise ValueError(f"{where}: value {m.value} is no number, so it cannot be valid")
-    if m.reason not in REASONS or m.valid != (m.reason == "ok"):
+    if m.reason not in REASONS or m.valid != (m.reason in COUNTED):
         raise ValueError(f"{where}: valid = {m.valid} with reason {m.reason!r}")
     if not m.weight > 0:
         raise ValueError(f"{where}: weight {m.weight} is not above 0")
@@ -263,7 +265,8 @@ def summarize(
 
     Returns:
         The columns of ``by``, then ``n, unit, mean, low, high, interval, n_valid, n_total,
-        invalid``; ``n`` counts units, ``invalid`` counts the rows left out by reason. A group
+        invalid, mass, n_low_mass``; ``n`` counts units, ``invalid`` counts the rows left out by
+        reason, ``mass`` is the mean mass on the allowed answers. Low-mass answers count. A group
         without valid rows stays, with NaN.
 
     Raises:
@@ -284,7 +287,10 @@ def summarize(
     return pd.DataFrame(rows, columns=[*names, *_SUMMARY])
 
 
-_SUMMARY = ("n", "unit", "mean", "low", "high", "interval", "n_valid", "n_total", "invalid")
+_SUMMARY = (
+    *("n", "unit", "mean", "low", "high", "interval"),
+    *("n_valid", "n_total", "invalid", "mass", "n_low_mass"),
+)
 
 
 def _units(frame: pd.DataFrame, unit: str) -> pd.Series[Any]:
@@ -322,6 +328,8 @@ def _summary(group: pd.DataFrame, unit: str, level: float, draws: int, seed: int
         "n_valid": len(valid),
         "n_total": len(group),
         "invalid": ", ".join(f"{reason}: {count}" for reason, count in reasons.items()),
+        "mass": float(valid["mass"].mean()) if valid["mass"].notna().any() else np.nan,
+        "n_low_mass": int((valid["reason"] == "low_mass").sum()),
     }
     seeds = valid["train_seed"].dropna().unique()
     if len(seeds) >= 2:
