@@ -174,7 +174,8 @@ def test_the_version_1_fixture_always_opens():
     frame = read_results(FIXTURE)
     assert tuple(frame.columns) == COLUMNS
     assert frame["value"].fillna(-1).tolist() == [4.0, 6.5, -1.0]
-    assert frame["reason"].tolist() == ["ok", "ok", "low_mass"]
+    assert frame["reason"].tolist() == ["ok", "low_mass", "refusal"]
+    assert frame["valid"].tolist() == [True, True, False]
     assert frame["organism"].tolist() == ["antisocial"] * 3
 
 
