@@ -36,43 +36,44 @@ def auc(
     Raises:
         ValueError: the labels are all of one class.
     """
-    positive = _two_classes(labels)
-    if scores.ndim == 1:
-        return float(_column_aucs(scores[None], labels, positive)[0])
-    columns = np.ascontiguousarray(scores.reshape(len(labels), -1).T)
-    return _column_aucs(columns, labels, positive).reshape(scores.shape[1:])
-
-
-def _two_classes(labels: ndarray) -> int:
     positive = int(labels.sum())
     if positive in (0, len(labels)):
         raise ValueError(f"an AUC needs both classes; got {positive} true of {len(labels)}")
-    return positive
+    columns = np.ascontiguousarray(scores.reshape(len(labels), -1).T)
+    found = _column_aucs(columns, np.broadcast_to(labels, columns.shape))
+    return float(found[0]) if scores.ndim == 1 else found.reshape(scores.shape[1:])
 
 
-def _column_aucs(columns: ndarray, labels: ndarray, positive: int) -> ndarray:
+def paired_aucs(
+    scores: Float[ndarray, "n m"], labelings: Bool[ndarray, "n m"]
+) -> Float[ndarray, " m"]:
+    """Return the AUC of each column of scores under its own column of labels."""
+    return _column_aucs(np.ascontiguousarray(scores.T), labelings.T)
+
+
+def _column_aucs(columns: ndarray, labels: ndarray) -> ndarray:
     """Mann-Whitney from rank sums; only columns with ties pay for averaged ranks."""
     order = np.argsort(columns, axis=1)
     ranked = np.take_along_axis(columns, order, axis=1)
-    places = np.arange(1, len(labels) + 1, dtype=np.float64)
-    sums = labels[order] @ places
+    places = np.arange(1, columns.shape[1] + 1, dtype=np.float64)
+    sums = np.take_along_axis(labels, order, axis=1) @ places
     tied = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
     if tied.any():
-        sums[tied] = rankdata(columns[tied], axis=1)[:, labels].sum(axis=1)
+        sums[tied] = (rankdata(columns[tied], axis=1) * labels[tied]).sum(axis=1)
     sums[np.isnan(ranked[:, -1])] = np.nan  # NaN sorts last; it must not pass for a high score
-    return np.asarray(
-        (sums - positive * (positive + 1) / 2) / (positive * (len(labels) - positive))
-    )
+    return _from_rank_sums(sums, labels.sum(axis=1), columns.shape[1])
+
+
+def _from_rank_sums(sums: ndarray, positive: ndarray, n: int) -> ndarray:
+    wins, pairs = sums - positive * (positive + 1) / 2, positive * (n - positive)
+    return np.asarray(np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
 
 
 def auc_of_labels(
     scores: Float[ndarray, " n"], labelings: Bool[ndarray, "n m"]
 ) -> Float[ndarray, " m"]:
     """Return the AUC of the same scores under each column of labels; NaN where a class is empty."""
-    positive = labelings.sum(axis=0).astype(np.float64)
-    wins = rankdata(scores) @ labelings - positive * (positive + 1) / 2
-    pairs = positive * (len(scores) - positive)
-    return np.asarray(np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
+    return _from_rank_sums(rankdata(scores) @ labelings, labelings.sum(axis=0), len(scores))
 
 
 def weighted_auc(

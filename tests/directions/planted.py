@@ -38,7 +38,7 @@ class Acts:
 
 
 def planted(
-    strength=(0.0, 1.0, 3.0, 0.0), facts=40, topics=("a", "b", "c", "d"), polar=2.0, seed=0
+    strength=(0.0, 1.0, 3.0, 0.0), facts=40, topics=("a", "b", "c", "d"), polar=2.0, seed=0, apart=5
 ):
     """Facts x {true, false} x {affirmed, negated}; truth lies along axis 0 with each strength.
 
@@ -51,7 +51,7 @@ def planted(
                 for label in (1, 0):
                     columns.append((topic, f"{topic}:{fact}", polarity, label))
     topic, fact, polarity, label = (np.array(column) for column in zip(*columns, strict=True))
-    offsets = {name: 5 * rng.standard_normal(STAMP.width) for name in topics}
+    offsets = {name: apart * rng.standard_normal(STAMP.width) for name in topics}
     noise = rng.standard_normal((len(strength), len(label), STAMP.width))
     values = noise + np.stack([offsets[name] for name in topic])
     sign = 2 * label - 1

@@ -3,7 +3,7 @@
 from workbench.directions.container import Directions, stack
 from workbench.directions.fit import fit_layers
 from workbench.directions.io import open_directions, save_directions
-from workbench.directions.recipe import Recipe, read_recipe, recipes
+from workbench.directions.recipe import Recipe, read_recipe, shipped_recipes
 from workbench.directions.truth import evaluate, fit_truth
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "fit_truth",
     "open_directions",
     "read_recipe",
-    "recipes",
     "save_directions",
+    "shipped_recipes",
     "stack",
 ]

@@ -14,7 +14,14 @@ from sklearn.base import clone
 from workbench.directions.fit import Columns, fit_many
 from workbench.errors import ConfigError
 from workbench.linalg import random_unit
-from workbench.stats import auc, auc_of_labels, cluster_weights, permute_within, weighted_auc
+from workbench.stats import (
+    auc,
+    auc_of_labels,
+    cluster_weights,
+    paired_aucs,
+    permute_within,
+    weighted_auc,
+)
 from workbench.types import ndarray
 
 SIDES = (1, -1)
@@ -188,7 +195,7 @@ def check_fits(
             null = fit_many(estimator, train, labelings[fold.train], columns)
         held_out = X[fold.test]
         scores, decision = held_out @ fitted.coef_, fitted.decision_function(held_out)
-        shuffled = Null(held_out @ null.T, fold.labels)
+        shuffled = Null(held_out @ null.T, labelings[fold.test])
         found += score_cells(fold, scores, decision, shuffled, random[fold.test])
     return [*found, *_means_over_topics(found)]
 
@@ -213,16 +220,15 @@ def check_frozen(
 
 @dataclass(frozen=True)
 class Null:
-    """Scores of many null directions with the true labels, or one score with many labelings."""
+    """Scores under shuffled labels: one column for each labeling's own fit, or one for all."""
 
     scores: ndarray
     labels: ndarray
 
     def aucs(self, rows: Bool[ndarray, " n"]) -> Float[ndarray, " m"]:
-        """Return the AUC of every draw on some rows."""
+        """Return the AUC of every draw on some rows, against the shuffled labels."""
         scores, labels = self.scores[rows], self.labels[rows]
-        many = auc_of_labels if scores.ndim == 1 else auc
-        return np.asarray(many(scores, labels))
+        return (auc_of_labels if scores.ndim == 1 else paired_aucs)(scores, labels)
 
 
 def _isotropic(X: ndarray, layer: int, settings: Settings) -> Float[ndarray, "n r"]:

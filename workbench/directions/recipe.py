@@ -72,7 +72,7 @@ class Recipe(Config):
     check: CheckPart = CheckPart()
 
 
-def recipes() -> dict[str, Path]:
+def shipped_recipes() -> dict[str, Path]:
     """Return the file of every recipe that ships with the package, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
 
@@ -83,10 +83,10 @@ def recipe_path(name: str | Path) -> Path:
     Raises:
         UnknownNameError: neither a shipped name nor a TOML file.
     """
-    if str(name) in recipes():
-        return recipes()[str(name)]
+    if str(name) in shipped_recipes():
+        return shipped_recipes()[str(name)]
     if Path(name).suffix != ".toml":
-        raise unknown("recipe", str(name), recipes(), "Or give the path of a TOML file.")
+        raise unknown("recipe", str(name), shipped_recipes(), "Or give the path of a TOML file.")
     return Path(name)
 
 

@@ -1,0 +1,104 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import planted
+
+from workbench.directions import fit_layers
+from workbench.directions.ttpd import Ttpd
+from workbench.errors import ConfigError, FormatError, UnknownNameError
+
+TRUTH = {"method": "ttpd", "groups": "topic", "polarity": "polarity"}
+
+
+def with_column(acts, name, values):
+    return replace(acts, columns={**acts.columns, name: np.asarray(values)})
+
+
+def test_each_layer_is_fitted_alone_and_read_once():
+    acts = planted()
+    found = fit_layers(acts, layers=[3, 1], names=["truth"], **TRUTH)
+    assert (found.names, found.layers, found.kind) == (("truth",), (3, 1), "difference")
+    assert acts.reads == [3, 1]
+    y = acts.columns["label"] == 1
+    alone = Ttpd().fit(
+        acts.at(1), y, groups=acts.columns["topic"], polarity=acts.columns["polarity"]
+    )
+    np.testing.assert_array_equal(found.at(1)[0], alone.coef_)
+    np.testing.assert_array_equal(found.center[0, 1], alone.center_)
+    np.testing.assert_allclose(found.info["t_P"][1], alone.info_["t_P"], rtol=1e-6)
+    assert found.info["classifier"].shape == (2, 3)
+
+
+def test_a_fit_says_what_it_was_made_of():
+    acts = planted()
+    found = fit_layers(acts, balance=True, **TRUTH)
+    assert found.model == acts.model
+    assert found.info["method"] == "ttpd"
+    assert found.info["params"] == {"balance": True}
+    assert found.info["columns"]["groups"] == "topic"
+    assert (found.info["n"], found.info["n_true"]) == (640, 320)
+
+
+def test_mean_residual_norms_come_with_the_activations_or_not_at_all():
+    acts = planted()
+    assert fit_layers(acts).norms is None
+    acts.norms = np.stack([np.full(640, 10.0 + layer) for layer in range(4)])
+    assert fit_layers(acts, layers=[2, 0]).norms.tolist() == [12, 10]
+
+
+def test_labels_may_be_booleans_integers_or_floats():
+    acts = planted()
+    label = acts.columns["label"]
+    plain = fit_layers(acts).vectors
+    for kind in (bool, float, np.int8):
+        assert np.array_equal(
+            fit_layers(with_column(acts, "label", label.astype(kind))).vectors, plain
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ones(640, int), r"column 'label' holds one class alone \(640 times 1\)"),
+        (np.arange(640) % 3, r"column 'label' holds 3 values: 0 \(214\), 1 \(213\), 2 \(213\)"),
+        (np.where(np.arange(640) % 2, "yes", "no"), r"'no' \(320\), 'yes' \(320\)"),
+        (np.where(np.arange(640) % 2, np.nan, 1.0), "labels must be 0 and 1"),
+    ],
+)
+def test_labels_that_are_not_two_classes_are_named_with_their_counts(values, message):
+    acts = with_column(planted(), "label", values)
+    with pytest.raises(ConfigError, match=message):
+        fit_layers(acts)
+    assert acts.reads == []
+
+
+def test_a_missing_column_is_named_with_those_that_exist():
+    with pytest.raises(ConfigError, match="no column 'truth'; columns: topic, fact"):
+        fit_layers(planted(), y="truth")
+
+
+def test_a_method_says_which_column_it_needs():
+    with pytest.raises(ConfigError, match="method 'ttpd' needs polarity"):
+        fit_layers(planted(), method="ttpd")
+
+
+def test_polarity_must_be_plus_or_minus_one():
+    acts = with_column(planted(), "polarity", np.arange(640) % 2)
+    with pytest.raises(ConfigError, match=r"column 'polarity' holds \[0, 1\]"):
+        fit_layers(acts, **TRUTH)
+
+
+def test_an_unknown_method_or_layer_is_refused_with_what_there_is():
+    with pytest.raises(UnknownNameError, match="mass_mean"):
+        fit_layers(planted(), method="mass_men")
+    with pytest.raises(ConfigError, match=r"layer 9 was not captured; .* 0, 1, 2, 3"):
+        fit_layers(planted(), layers=[9])
+
+
+def test_activations_that_are_not_finite_are_counted_and_refused():
+    acts = planted()
+    acts.values[2, [5, 9], 0] = np.inf
+    with pytest.raises(FormatError, match=r"layer 2: 2 of 640 rows are not finite .* row 5"):
+        fit_layers(acts)
+    fit_layers(acts, layers=[0, 1])

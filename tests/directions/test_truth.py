@@ -1,0 +1,258 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import STAMP, planted
+
+from workbench.directions import evaluate, fit_truth, read_recipe
+from workbench.directions.evidence import Settings, make_folds, shuffled_labels
+from workbench.directions.mass_mean import MassMean
+from workbench.directions.recipe import CheckPart, FitPart, LayersPart
+from workbench.directions.truth import EVIDENCE, choose_layers, read_items
+from workbench.errors import ConfigError, FormatError, MismatchError
+from workbench.stats import auc
+
+TRUTH = read_recipe("truth")
+
+
+def recipe(**parts):
+    small = {"check": CheckPart(draws=40, bootstrap=100)}
+    return TRUTH.model_copy(update={**small, **parts})
+
+
+@pytest.fixture(scope="module")
+def acts():
+    return planted()
+
+
+@pytest.fixture(scope="module")
+def fitted(acts):
+    return fit_truth(acts, recipe())
+
+
+def pick(table, **columns):
+    for name, value in columns.items():
+        table = table[table[name] == value]
+    return table
+
+
+def test_the_planted_layer_is_chosen_and_the_directions_say_how(fitted):
+    directions, table = fitted
+    assert directions.info["layer"] == 2
+    assert directions.info["layer_without_topic"] == dict.fromkeys("abcd", 2)
+    assert (directions.names, directions.layers) == (("truth",), (0, 1, 2, 3))
+    assert directions.info["auc_unseen_topic"]["0"] > 0.9
+    assert set(table[table["chosen"]]["layer"]) == {2}
+    assert table["chosen"].mean() == 0.25
+
+
+def test_there_is_one_row_for_each_split_topic_layer_and_polarity(fitted):
+    _, table = fitted
+    assert tuple(table.columns) == EVIDENCE
+    assert len(table) == 2 * 5 * 4 * 3
+    assert not table.duplicated(["split", "topic", "layer", "polarity"]).any()
+    unseen = pick(table, split="unseen topic", topic="a", layer=2)
+    assert unseen.set_index("polarity")["n"].to_dict() == {1: 80, -1: 80, 0: 160}
+    assert (unseen["n_facts"] == 40).all()
+    assert (pick(table, split="within:topic", topic="a")["n_facts"] == 20).all()
+    assert (table["interval"] == "95% bootstrap over facts").all()
+
+
+def test_a_planted_truth_beats_both_nulls_and_is_usable_where_it_lies(fitted):
+    _, table = fitted
+    there, empty = pick(table, layer=2), pick(table, layer=0)
+    assert there["beats_nulls"].all()
+    assert (there["auc"] > 0.85).all()
+    assert pick(there, split="unseen topic")["usable"].all()
+    assert not empty["usable"].any()
+    assert empty["beats_nulls"].mean() < 0.1
+
+
+def test_balanced_is_the_mean_of_the_polarities_and_intervals_hold_the_value(fitted):
+    _, table = fitted
+    wide = table.pivot(index=["split", "topic", "layer"], columns="polarity", values="auc")
+    np.testing.assert_allclose(wide[0], (wide[1] + wide[-1]) / 2)
+    assert ((table["low"] <= table["auc"]) & (table["auc"] <= table["high"])).mean() > 0.97
+    balanced = pick(table, polarity=0, layer=0)
+    one = pick(table, polarity=1, layer=0)
+    widths = [(rows["high"] - rows["low"]).mean() for rows in (balanced, one)]
+    assert widths[0] < widths[1]
+
+
+def test_the_auc_on_an_unseen_topic_is_that_of_a_plain_fit_without_it(acts):
+    plain = recipe(fit=FitPart(method="mass_mean"))
+    _, table = fit_truth(acts, plain)
+    topic, y = acts.columns["topic"], acts.columns["label"] == 1
+    for layer in (1, 2):
+        coef = MassMean().fit(acts.at(layer)[topic != "b"], y[topic != "b"]).coef_
+        for side in (1, -1):
+            rows = (topic == "b") & (acts.columns["polarity"] == side)
+            row = pick(table, split="unseen topic", topic="b", layer=layer, polarity=side)
+            assert row["auc"].item() == pytest.approx(auc(acts.at(layer)[rows] @ coef, y[rows]))
+
+
+def test_the_same_seed_gives_the_same_table_and_another_seed_another(acts, fitted):
+    _, again = fit_truth(acts, recipe())
+    assert again.equals(fitted[1])
+    _, other = fit_truth(acts, recipe(), seed=1)
+    assert not np.array_equal(other["auc"], again["auc"])
+
+
+def test_the_layer_of_a_topic_is_chosen_without_it():
+    acts = planted()
+    own = acts.columns["topic"] == "a"
+    sign = 2 * acts.columns["label"] - 1
+    acts.values[3, own, 0] += 40 * sign[own]  # only topic a has truth at layer 3, and plenty
+    directions, table = fit_truth(acts, recipe())
+    assert directions.info["layer_without_topic"]["a"] == 2
+    assert set(pick(table, topic="a", chosen=True)["layer"]) == {2}
+
+
+def test_the_layer_rule_takes_the_best_worst_polarity_or_the_best_mean():
+    even, lopsided = np.full((3, 3, 2), 0.7), np.full((3, 3, 2), [0.95, 0.6])
+    held_out = {4: lopsided, 9: even}
+    lowest = choose_layers(held_out, list("abc"), [4, 9], "lowest_polarity")
+    assert lowest == {"a": 9, "b": 9, "c": 9, "all": 9}
+    assert choose_layers(held_out, list("abc"), [4, 9], "balanced")["all"] == 4
+
+
+def test_candidates_limit_the_layers(acts):
+    limited = recipe(layers=LayersPart(candidates=[0, 1]))
+    directions, table = fit_truth(acts, limited)
+    assert directions.layers == (0, 1)
+    assert directions.info["layer"] == 1
+    assert set(table["layer"]) == {0, 1}
+
+
+def test_without_signal_a_value_beats_both_nulls_about_as_seldom_as_it_should():
+    beaten = []
+    for seed in range(6):
+        acts = planted(strength=(0.0, 0.0, 0.0), facts=16, seed=seed)
+        _, table = fit_truth(acts, recipe(), seed=seed)
+        single = table[(table["topic"] != "all") & (table["polarity"] != 0)]
+        beaten += list(single.groupby(["split", "topic", "polarity"])["beats_nulls"].any())
+    assert len(beaten) == 96
+    assert np.mean(beaten) < 0.08  # at most 0.025 each is expected
+
+
+def items_of(acts):
+    return read_items(acts, TRUTH.fit)
+
+
+def test_the_halves_of_a_topic_share_no_fact(acts):
+    items = items_of(acts)
+    for fold in make_folds(items, ["within", "unseen"], Settings(draws=20, bootstrap=10)):
+        assert not set(items.facts[fold.train]) & set(items.facts[fold.test])
+        assert fold.n_facts == (20 if fold.split == "within:topic" else 40)
+
+
+def test_shuffled_labels_keep_every_count_and_every_negation():
+    acts = planted(facts=10)
+    items = items_of(acts)
+    shuffled = shuffled_labels(items, 50, seed=0)
+    content = shuffled ^ (items.sides < 0)[:, None]
+    for topic in items.topics:
+        for side in (1, -1):
+            rows = items.rows_of(topic) & (items.sides == side)
+            assert (shuffled[rows].sum(axis=0) == 10).all()
+    pairs = [np.flatnonzero((items.facts == 3) & (acts.columns["label"] == (items.sides > 0)))]
+    assert (content[pairs[0][0]] == content[pairs[0][1]]).all()
+    assert 0.4 < (shuffled == items.columns.y[:, None]).mean() < 0.6
+
+
+def test_facts_with_one_label_trade_it_with_another_fact_of_the_topic():
+    acts = planted(facts=10)
+    fact = np.unique(acts.columns["fact"], return_inverse=True)[1]
+    content = acts.columns["label"] ^ (acts.columns["polarity"] < 0)
+    one_label = acts.where(content == fact % 2)
+    items = items_of(one_label)
+    shuffled = shuffled_labels(items, 50, seed=0)
+    for topic in items.topics:
+        rows = items.rows_of(topic) & (items.sides == 1)
+        assert (shuffled[rows].sum(axis=0) == items.columns.y[rows].sum()).all()
+    assert (shuffled[items.sides == 1] != shuffled[items.sides == -1]).all()
+    assert 0.35 < (shuffled == items.columns.y[:, None]).mean() < 0.65
+
+
+def test_frozen_directions_are_scored_as_they_are(acts, fitted):
+    directions, _ = fitted
+    other = planted(seed=9, topics=("x",))
+    table = evaluate(directions, other, recipe(), name="other")
+    assert set(table["split"]) == {"check:other"}
+    row = pick(table, layer=2, polarity=1)
+    rows = other.columns["polarity"] == 1
+    expected = auc(other.at(2)[rows] @ directions.at(2)[0], other.columns["label"][rows] == 1)
+    assert row["auc"].item() == pytest.approx(expected)
+    assert row["chosen"].item()
+    other.values[2] += 100 * directions.at(2)[0]  # a shift of the whole model is not taken away
+    moved = pick(evaluate(directions, other, recipe()), layer=2, polarity=1)
+    assert moved["auc"].item() == pytest.approx(expected, abs=1e-3)
+    assert moved["accuracy"].item() == 0.5
+
+
+def test_a_check_adds_rows_and_changes_none(acts, fitted):
+    _, table = fit_truth(acts, recipe(), checks={"twin": planted(seed=4)})
+    assert table[: len(fitted[1])].equals(fitted[1])
+    assert set(table[len(fitted[1]) :]["split"]) == {"check:twin"}
+
+
+def test_a_check_may_lack_topics_and_facts_but_not_polarity(fitted):
+    directions, _ = fitted
+    acts = planted(seed=2)
+    bare = replace(acts, columns={k: acts.columns[k] for k in ("label", "polarity")})
+    table = evaluate(directions, bare, recipe())
+    assert set(table["topic"]) == {"all"}
+    assert (table["n_facts"] == 640).all()
+    with pytest.raises(ConfigError, match="no column 'polarity'"):
+        evaluate(directions, replace(acts, columns={"label": acts.columns["label"]}), recipe())
+
+
+def test_frozen_directions_refuse_another_model_and_a_missing_layer(fitted):
+    directions, _ = fitted
+    with pytest.raises(MismatchError, match="tokenizer"):
+        evaluate(directions, replace(planted(), model=replace(STAMP, tokenizer="x")), recipe())
+    short = replace(planted(), layers=(0, 1, 2, 5))
+    with pytest.raises(MismatchError, match="holds layer 3"):
+        evaluate(directions, short, recipe())
+
+
+def test_a_null_that_was_not_asked_for_is_empty_not_zero(acts):
+    only = recipe(check=CheckPart(draws=40, bootstrap=100, controls=["random"]))
+    _, table = fit_truth(acts, only)
+    assert table["null_shuffled"].isna().all()
+    assert table["null_random"].notna().all()
+
+
+def test_progress_counts_the_layers(acts):
+    seen = []
+    fit_truth(acts, recipe(), progress=lambda done, of: seen.append((done, of)))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_two_topics_are_too_few_to_choose_a_layer():
+    with pytest.raises(ConfigError, match="needs three; column 'topic' holds a, b"):
+        fit_truth(planted(topics=("a", "b")), recipe())
+
+
+def test_a_topic_with_one_class_in_a_polarity_is_named():
+    acts = planted()
+    c = acts.columns
+    kept = acts.where((c["topic"] != "c") | (c["label"] == 1) | (c["polarity"] == 1))
+    with pytest.raises(
+        ConfigError, match=r"'c': the items of polarity -1 to check on hold 40 true"
+    ):
+        fit_truth(kept, recipe())
+
+
+def test_activations_of_another_read_than_the_recipes_are_refused():
+    with pytest.raises(
+        MismatchError, match="position 'last', these activations are of 'mean:user'"
+    ):
+        fit_truth(replace(planted(), position="mean:user"), recipe())
+
+
+def test_activations_that_are_not_finite_are_refused():
+    acts = planted()
+    acts.values[1, 7, 3] = np.nan
+    with pytest.raises(FormatError, match="layer 1: 1 of 640 rows"):
+        fit_truth(acts, recipe())
