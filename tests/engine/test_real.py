@@ -10,30 +10,29 @@ from workbench.types import CandidatesRead, LogitsRead, Read, Request
 pytestmark = pytest.mark.real
 RUNNER = HookRunner()
 CHATS = [
-    [{"role": "user", "content": "How many of your ten coins do you send? Answer with a number."}],
-    [{"role": "user", "content": "Name a number from 0 to 10."}],
+    [{"role": "user", "content": "How many of your ten coins do you send?"}],
+    [{"role": "user", "content": "Name a number."}],
 ]
 
 
 def requests_of(subject):
     encode = subject.tokenizer.encode
-    amounts = [tuple(encode(str(number), add_special_tokens=False)) for number in (1, 7, 10)]
+    amounts = [tuple(encode(str(number), add_special_tokens=False)) for number in (1, 10)]
     read = CandidatesRead(tuple(amounts), (subject.tokenizer.eos_token_id, encode("\n")[0]))
     reads = (read, LogitsRead(), Read(layers=(10, 15, 29)))
     rendered = [subject.renderer.render(chat) for chat in CHATS]
     return [Request(str(n), "c", one.ids, reads) for n, one in enumerate(rendered)]
 
 
-@pytest.mark.parametrize("scope", ["all", "all+first", "last"])
-def test_answers_equal_the_plain_way(scope, real_subject, make_edit, oracle):
+def test_answers_equal_the_plain_way(real_subject, make_edit, oracle):
+    def edit(name, layer, dose, scope, **rows):
+        return make_edit(name, layer, dose, scope, width=576, **rows)
+
     band = {"floor": 1.0, "ceiling": float("inf")}
     arms = [
         (),
-        (make_edit("add", 15, 30.0, scope, width=576),),
-        (
-            make_edit("cap", 20, 1.0, scope, width=576, **band),
-            make_edit("ablate", 22, 1.0, scope, width=576),
-        ),
+        (edit("add", 15, 30.0, "all"),),
+        (edit("cap", 20, 1.0, "last", **band), edit("ablate", 22, 1.0, "all+first")),
     ]
     requests = requests_of(real_subject)
     got = RUNNER.answer(real_subject, requests, arms)
@@ -50,7 +49,7 @@ def test_answers_equal_the_plain_way(scope, real_subject, make_edit, oracle):
 def test_a_steered_text_is_the_same_with_and_without_a_cache(real_subject, make_edit):
     rendered = real_subject.renderer.render(CHATS[1])
     ids = torch.tensor([rendered.ids])
-    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 2}
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 2}
     texts = []
     with RUNNER.intervene(real_subject, [(make_edit("add", 15, 60.0, "last", width=576),)]):
         for cached in (True, False):
