@@ -143,7 +143,7 @@ def test_the_gate_is_on_the_worse_polarity_and_an_unusable_direction_is_grayed_n
     assert "not usable: lowest AUC 0.88 (negated) at layer 2, below 0.90" in notes(bad)
     inks = [[r.glyph.fill_color for r in figure.renderers[:3:2]] for figure in (good, bad)]
     assert inks[0] != inks[1]
-    assert [len(list(data.values())[0]) for data in sources(bad)[:3]] == [4, 4, 4]
+    assert [len(next(iter(data.values()))) for data in sources(bad)[:3]] == [4, 4, 4]
 
 
 def test_no_chosen_layer_means_nothing_is_usable():

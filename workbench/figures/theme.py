@@ -108,7 +108,7 @@ def blank_figure(
 
     options = {"tools": "save,reset", "toolbar_location": None} | options
     made = figure(
-        title="\n".join(textwrap.wrap(title, 38)),
+        title="\n".join(textwrap.wrap(title, 34)),
         height=height,
         sizing_mode="stretch_width",
         background_fill_color=theme.surface,
@@ -166,8 +166,8 @@ def add_legend(figure: Any, theme: Theme, items: Sequence[tuple[str, Sequence[An
         label_text_font_size="12px",
         background_fill_color=theme.surface,
         border_line_color=None,
-        margin=0,
-        padding=4,
+        margin=8,
+        padding=0,
         spacing=6,
         label_standoff=4,
         glyph_width=18,
@@ -175,7 +175,7 @@ def add_legend(figure: Any, theme: Theme, items: Sequence[tuple[str, Sequence[An
         label_height=18,
     )
     figure.add_layout(legend, "below")
-    figure.height += 26 * math.ceil(len(items) / columns)
+    figure.height += 24 * math.ceil(len(items) / columns)
     return legend
 
 
@@ -196,7 +196,7 @@ def add_note(figure: Any, theme: Theme, text: str, *, color: str | None = None) 
     """Write a short line under the title, wrapped for a phone."""
     from bokeh.models import Title
 
-    lines = textwrap.wrap(text, 48)
+    lines = textwrap.wrap(text, 42)
     figure.height += 18 * len(lines)
     figure.add_layout(
         Title(

@@ -77,12 +77,20 @@ def reading_verdict(evidence: pd.DataFrame, gate: float = GATE) -> Verdict:
     sides = chosen[chosen["polarity"] != 0] if (chosen["polarity"] != 0).any() else chosen
     if sides.empty:
         return Verdict(None, float("nan"), False, "no layer was chosen, so nothing is usable yet")
-    worst = sides.loc[sides["auc"].idxmin()]
+    worst = sides.sort_values("auc").iloc[0]
     layer, auc = int(worst["layer"]), float(worst["auc"])
     where = f"{auc:.2f} ({POLARITIES[int(worst['polarity'])]}) at layer {layer}"
     if auc >= gate:
         return Verdict(layer, auc, True, f"usable: lowest AUC {where}, gate {gate:.2f}")
     return Verdict(layer, auc, False, f"not usable: lowest AUC {where}, below {gate:.2f}")
+
+
+def sides_at(evidence: pd.DataFrame, layer: int) -> list[dict[str, Any]]:
+    """Return the evidence rows of both polarities at a layer, affirmative first, as dicts."""
+    rows = evidence[(evidence["layer"] == layer) & (evidence["polarity"] != 0)]
+    rows = rows.assign(side=rows["polarity"].map(POLARITIES))
+    found = rows.sort_values("polarity", ascending=False).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in found]
 
 
 def _auc_range(evidence: pd.DataFrame) -> tuple[float, float]:
@@ -178,7 +186,7 @@ def world_projections(
         title or "Projection of each world's claims",
         f"{title or 'Projections of claims'}: {len(models)} models, {len(known)} worlds.",
         height=90 + 84 * len(models),
-        x_axis_label="projection on the direction (residual-stream units)",
+        x_axis_label="projection (residual-stream units)",
         y_range=models[::-1],
     )
     figure.ygrid.grid_line_color = None

@@ -1,0 +1,129 @@
+"""What lies below a runs root, by what a page can draw from it, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.runs import list_runs, read_result
+from workbench.types import Run
+
+ACTS = "acts"
+EVIDENCE = "evidence.parquet"
+PROJECTIONS = "projections.parquet"
+RESULTS = "results.parquet"
+DEMO = "workbench run studies/demo.toml"
+NEEDS = {
+    "map": ("activations of a prompt set", f"{DEMO}  # or: workbench cache MODEL PROMPTS"),
+    "truth": ("evidence of a fitted direction", f"{DEMO}  # or: workbench fit ACTS"),
+    "claims": ("projections of the worlds' claims", DEMO),
+    "dose": ("a dose sweep with random-direction controls", f"{DEMO}  # or: workbench sweep"),
+}
+"""What a page needs, in words, and the command that makes it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run folder and what can be said about it without opening its data."""
+
+    path: Path
+    name: str
+    """Folder relative to the root."""
+    run: Run
+    problem: str | None = None
+    """Why the run cannot be shown, if so."""
+
+    @property
+    def label(self) -> str:
+        """What a selector shows: where the run lies and which models it used."""
+        models = ", ".join(self.run.models) or str(self.run.config.get("model") or "")
+        return f"{self.name} · {models}" if models else self.name
+
+    def file(self, name: str) -> Path | None:
+        """Return the path of one of the run's files, None where it is absent."""
+        path = self.path / name
+        return path if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Every run below a root, newest last, as it stood when it was read."""
+
+    root: Path
+    entries: tuple[Entry, ...]
+
+    def usable(self, kind: str) -> list[Entry]:
+        """Return the runs that a page can draw, newest first.
+
+        Args:
+            kind: ``map``, ``truth``, ``claims`` or ``dose``.
+        """
+        return [entry for entry in reversed(self.entries) if _serves(entry, kind)]
+
+    def entry(self, key: str) -> Entry | None:
+        """Return the run with this id."""
+        return next((entry for entry in self.entries if entry.run.id == key), None)
+
+    def missing(self) -> list[tuple[str, str, str]]:
+        """Return (kind, what is missing, the command that makes it) for every page."""
+        return [(kind, *need) for kind, need in NEEDS.items() if not self.usable(kind)]
+
+
+def read_catalogue(root: Path) -> Catalogue:
+    """Look for runs below ``root``; broken ones are listed with their problem, never dropped.
+
+    Raises:
+        ConfigError: ``root`` is a file.
+    """
+    if root.exists() and not root.is_dir():
+        raise ConfigError(f"{root} is a file; give the folder that holds the runs")
+    found = list_runs(root).items() if root.is_dir() else ()
+    return Catalogue(root, tuple(_entry(root, path, run) for path, run in found))
+
+
+def summary(entry: Entry) -> dict[str, Any]:
+    """Return the short result that the run was finished with; empty where it has none."""
+    return {} if entry.problem else read_result(entry.path)
+
+
+def _entry(root: Path, path: Path, run: Run) -> Entry:
+    name = str(path.relative_to(root)) if path != root else path.name
+    return Entry(path, name, run, _problem(path, run))
+
+
+def _problem(path: Path, run: Run) -> str | None:
+    if run.status == "unreadable":
+        return str(run.config.get("error", "its run.json cannot be read"))
+    if run.status != "done":
+        again = "it is being written now" if run.status == "running" else "run its command again"
+        return f"status is {run.status}: {again}"
+    absent = [name for name in run.outputs if not (path / name).exists()]
+    if absent:
+        return f"output {absent[0]} is gone: run its command again with --force"
+    return None
+
+
+def _serves(entry: Entry, kind: str) -> bool:
+    if entry.problem:
+        return False
+    if kind == "map":
+        return entry.file(ACTS) is not None
+    if kind == "truth":
+        return entry.file(EVIDENCE) is not None
+    results = entry.file(RESULTS) is not None
+    if kind == "dose":
+        return results and entry.run.verb == "sweep"
+    return entry.file(PROJECTIONS) is not None or (results and _measures_projections(entry))
+
+
+def _measures_projections(entry: Entry) -> bool:
+    """Say whether the projection readout is among what a measure run was asked for."""
+    readouts = entry.run.config.get("readouts", ())
+    names = [r.get("name") if isinstance(r, dict) else r for r in _listed(readouts)]
+    return entry.run.verb == "measure" and "projection" in names
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,151 @@
+"""Overview: which runs there are, what each page has to show, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import panel as pn
+from workbench_apps import shell, tables
+from workbench_apps.catalogue import NEEDS, Catalogue, read_catalogue
+from workbench_apps.state import DoseState, MapState, PageState, TruthState
+
+from workbench.figures.truth import reading_verdict, sides_at
+
+
+class OverviewState(PageState):
+    """Nothing but the theme."""
+
+
+def _map_fact(catalogue: Catalogue) -> str:
+    state = MapState(catalogue)
+    planes = state.planes()
+    if planes is None:
+        return ""
+    count = len(next(iter(planes.acts.columns.values())))
+    return f"{count:,} items at {len(planes.acts.layers)} layers"
+
+
+def _truth_fact(catalogue: Catalogue) -> str:
+    state = TruthState(catalogue)
+    if not state.fit:
+        return "claims alone: no fitted direction yet" if state.claims else ""
+    rows = state.evidence()
+    verdict = reading_verdict(rows)
+    if verdict.layer is None:
+        return "no layer was chosen"
+    parts = [
+        f"{r['auc']:.2f} [{r['low']:.2f}, {r['high']:.2f}] {r['side']}, n = {r['n_facts']:,} facts"
+        for r in sides_at(rows, verdict.layer)
+    ]
+    judged = "" if verdict.usable else " · not usable (below the gate)"
+    return f"AUC at layer {verdict.layer}: {'; '.join(parts)}{judged}"
+
+
+def _dose_fact(catalogue: Catalogue) -> str:
+    state = DoseState(catalogue)
+    if not state.run:
+        return ""
+    rows = state.rows()
+    curve = tables.dose_curve(rows[rows["condition"].astype(str) == state.conditions()[0]])
+    top = curve.sort_values("dose").iloc[-1]
+    span = "" if pd.isna(top["low"]) else f" [{top['low']:.3g}, {top['high']:.3g}]"
+    return (
+        f"{state.measure.replace('_', ' ')}, {state.conditions()[0]}: {top['mean']:.3g}{span} at "
+        f"dose {top['dose']:g}, n = {int(top['n'])} items"
+    )
+
+
+CARDS = (
+    ("/map", "Activations map", "map", _map_fact),
+    ("/truth", "Truth", "truth", _truth_fact),
+    ("/dose", "Dose-response", "dose", _dose_fact),
+)
+
+
+def _teaser(state: PageState, path: str, heading: str, kind: str, fact: Any) -> shell.Section:
+    def draw() -> Sequence[Any]:
+        found = fact(state.catalogue)
+        what, command = NEEDS[kind]
+        link = f"{path}?theme={state.theme}" if state.theme else path
+        body = (
+            f"<p class='big'>{shell.escape(found)}</p>"
+            if found
+            else f"<p>Missing: {shell.escape(what)}</p>"
+            f"<pre><code>{shell.escape(command)}</code></pre>"
+        )
+        text = f"<h2><a href='{link}'>{heading}</a></h2>{body}"
+        return [shell.note(text, dark=state.theme == "dark")]
+
+    return shell.Section(f"{path} teaser", draw, ("theme",))
+
+
+def _runs(state: PageState) -> Sequence[Any]:
+    entries = state.catalogue.entries
+    if not entries:
+        where = shell.escape(state.catalogue.root)
+        return [shell.note(f"<h2>Runs</h2><p>No run below <code>{where}</code> yet.</p>")]
+    table = pd.DataFrame(
+        {
+            "run": [entry.name for entry in entries],
+            "verb": [entry.run.verb for entry in entries],
+            "models": [", ".join(entry.run.models) for entry in entries],
+            "status": [entry.run.status for entry in entries],
+            "finished": [(entry.run.finished or "")[:16].replace("T", " ") for entry in entries],
+            "id": [entry.run.id for entry in entries],
+            "to mend": [entry.problem or "" for entry in entries],
+        }
+    )
+    listing = pn.widgets.Tabulator(
+        table.iloc[::-1],
+        pagination="remote",
+        page_size=12,
+        show_index=False,
+        disabled=True,
+        layout="fit_data_stretch",
+        sizing_mode="stretch_width",
+        theme="simple",
+        margin=0,
+    )
+    broken = sum(bool(entry.problem) for entry in entries)
+    words = f"{len(entries)} runs" + (f", {broken} to mend" if broken else "")
+    return [shell.note(f"<h2>{words}</h2>"), listing]
+
+
+def _gaps(state: PageState) -> Sequence[Any]:
+    body = [(what, command) for _, what, command in state.catalogue.missing()]
+    return [shell.note("<h2>What is missing</h2>" + shell.html_table(body, ("part", "command")))]
+
+
+def build(root: Path) -> Any:
+    """Return the page for one browser session."""
+    with shell.Guard("/") as guard:
+        return _build(root)
+    return shell.broken_page("/", "Overview", guard)
+
+
+def _build(root: Path) -> Any:
+    state = OverviewState(read_catalogue(root))
+    refused = shell.take_address(state)
+    teasers = [_teaser(state, *parts) for parts in CARDS]
+    runs = shell.Section("/ runs", lambda: _runs(state), ())
+    gaps = shell.Section("/ missing", lambda: _gaps(state), ())
+    gaps.box.visible = bool(state.catalogue.missing())
+    shell.bind(state, teasers)
+    for section in teasers:
+        section.box.styles = {"flex": "1 1 280px", "min-width": "0"}
+        section.box.margin = 0
+    row = pn.FlexBox(
+        *(section.box for section in teasers),
+        gap="16px",
+        align_items="stretch",
+        margin=(0, 0, 16, 0),
+    )
+    row.sizing_mode = "stretch_width"
+    boxes = [row, gaps.box, runs.box]
+    lead = f"What a model represents, and whether that drives what it does: {root}"
+    page = shell.frame(state, "/", "Overview", lead, [], boxes)
+    shell.report(state, refused)
+    return page

@@ -1,0 +1,170 @@
+"""Truth: how well a direction reads it by layer, and where each model puts the worlds' claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import panel as pn
+from workbench_apps import shell, tables
+from workbench_apps.catalogue import read_catalogue
+from workbench_apps.state import TruthState
+
+from workbench.figures.truth import (
+    GATE,
+    auc_by_layer,
+    reading_verdict,
+    sides_at,
+    world_projections,
+)
+
+
+class TruthView:
+    """The two cards of the page."""
+
+    def __init__(self, state: TruthState) -> None:
+        self.state = state
+
+    def auc(self) -> Sequence[Any]:
+        """Draw AUC by layer with its interval and nulls."""
+        entry = self.state.catalogue.entry(self.state.fit)
+        if entry is None:
+            return [shell.empty_card(self.state, "truth")]
+        rows = self.state.evidence()
+        title = f"{self.state.method} · {self.state.topic} · {self.state.split}"
+        figure = auc_by_layer(rows, theme=self.state.theme or "light", title=title)
+        return [
+            shell.note(_headline(rows)),
+            pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
+            shell.note(
+                f"<p class='quiet under'>Band: 95% bootstrap interval over facts (n = "
+                f"{int(rows['n'].max()):,} statements, {int(rows['n_facts'].max()):,} facts). "
+                "Nulls: 97.5% point of the maximum over layers with shuffled labels, and of random "
+                "directions, the higher of the polarities. "
+                f"Gate: {GATE} for the worse polarity. {shell.provenance(entry)}</p>"
+            ),
+        ]
+
+    def topics(self) -> Sequence[Any]:
+        """List every topic at the chosen layer, for the split on show."""
+        if self.state.catalogue.entry(self.state.fit) is None:
+            return []
+        rows = self.state.evidence("topic")
+        rows = rows[(rows["rendering"] == self.state.rendering) & rows["chosen"].astype(bool)]
+        body = [_topic_row(str(name), part) for name, part in rows.groupby("topic", sort=False)]
+        heads = ("topic", "affirmative", "negated", "n facts", "null: shuffled", "null: random")
+        return [
+            shell.note(
+                f"<h2>Every topic at the chosen layer · {shell.escape(self.state.split)}</h2>"
+                "<p class='quiet'>AUC with its 95% bootstrap interval over facts</p>"
+                + shell.html_table(body, heads)
+            )
+        ]
+
+    def claims(self) -> Sequence[Any]:
+        """Draw the projections of the worlds' claims by model."""
+        entry = self.state.catalogue.entry(self.state.claims)
+        if entry is None:
+            return [shell.empty_card(self.state, "claims")]
+        unit = "frame" if self.state.set == "frames" else "proposition"
+        values = tables.claim_values(self.state.projections(), self.state.quantity)
+        summary = tables.claim_summary(values, unit)
+        own = {m: w for m in summary["organism"].unique() if (w := tables.own_world(str(m)))}
+        words = self.state.options("quantity")[self.state.quantity]
+        figure = world_projections(
+            summary,
+            own,
+            theme=self.state.theme or "light",
+            title=f"Projection: {words}",
+        )
+        return [
+            shell.note(_gain(values, unit)),
+            pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
+            shell.note(
+                f"<p class='quiet under'>Layer {shell.escape(self.state.layer)}, set "
+                f"{shell.escape(self.state.set)}, n = {int(summary['n'].max())} {unit}s a dot; "
+                f"bar: {shell.escape(summary['interval'].iloc[0])}. Control: the base model reads "
+                "the same claims with the same frozen direction. Worlds: P prosocial, S "
+                "self-advancing, N task-instrumental, A antisocial. "
+                f"{shell.provenance(entry)}</p>"
+            ),
+        ]
+
+
+def _topic_row(name: str, rows: pd.DataFrame) -> tuple[object, ...]:
+    sides = {int(row["polarity"]): row for row in rows.to_dict("records")}
+    read = [
+        f"{side['auc']:.2f} [{side['low']:.2f}, {side['high']:.2f}]" if side else "none"
+        for side in (sides.get(1), sides.get(-1))
+    ]
+    nulls = [f"{rows[null].max():.2f}" for null in ("null_shuffled", "null_random")]
+    return name, *read, f"{rows['n_facts'].max():,}", *nulls
+
+
+def _headline(rows: pd.DataFrame) -> str:
+    verdict = reading_verdict(rows)
+    if verdict.layer is None:
+        return "<p class='big'>No layer was chosen</p>"
+    parts = [
+        f"{row['side']} {row['auc']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        for row in sides_at(rows, verdict.layer)
+    ]
+    judged = "usable" if verdict.usable else "not usable (below the gate)"
+    return f"<p class='big'>Layer {verdict.layer}: AUC {', '.join(parts)} · {judged}</p>"
+
+
+def _gain(values: pd.DataFrame, unit: str) -> str:
+    gains = tables.own_advantage(values, unit)
+    head = "<h2>Own world against the other three, organism minus base</h2>"
+    if gains.empty:
+        return f"{head}<p class='quiet'>It needs the base model and an organism of a world.</p>"
+    body = [
+        (
+            r.organism,
+            r.world,
+            f"{r.mean:+.3f}",
+            _span(r.low, r.high),
+            f"{r.n} {r.unit}s",
+            r.interval,
+        )
+        for r in gains.rename(columns={"own world": "world"}).itertuples(index=False)
+    ]
+    heads = ("organism", "own world", "difference", "interval", "n", "interval's name")
+    return head + shell.html_table(body, heads)
+
+
+def _span(low: Any, high: Any) -> str:
+    return "withheld" if pd.isna(low) else f"{low:+.3f} to {high:+.3f}"
+
+
+def build(root: Path) -> Any:
+    """Return the page for one browser session."""
+    with shell.Guard("/truth") as guard:
+        return _build(root)
+    return shell.broken_page("/truth", "Truth", guard)
+
+
+def _build(root: Path) -> Any:
+    state = TruthState(read_catalogue(root))
+    refused = shell.take_address(state)
+    view = TruthView(state)
+    evidence = ("fit", *state.evidence_fields)
+    auc = shell.Section("/truth AUC", view.auc, (*evidence, "theme"))
+    topics = shell.Section("/truth topics", view.topics, (*evidence, "theme"))
+    topics.box.visible = bool(state.fit)
+    claims = shell.Section(
+        "/truth claims", view.claims, ("claims", *state.claim_fields, "quantity", "theme")
+    )
+    shell.bind(state, [auc, topics, claims])
+    labels = {
+        "fit": "Fitted direction", "method": "Method", "split": "Split", "topic": "Topic",
+        "rendering": "Rendering", "claims": "Claims run", "direction": "Direction",
+        "set": "Claim set", "layer": "Layer of the claims", "quantity": "Quantity",
+    }  # fmt: skip
+    controls = [shell.select(state, name, label) for name, label in labels.items()]
+    lead = "Does a frozen direction tell true from false here, and which claims does a model hold?"
+    page = shell.frame(state, "/truth", "Truth", lead, controls, [auc.box, topics.box, claims.box])
+    shell.report(state, refused)
+    return page

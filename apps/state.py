@@ -1,0 +1,313 @@
+"""What a page shows, as one object per page, and how it is written into the address.
+
+All values are text, because an address is. Only values that differ from the defaults are written;
+what an address asks for and is not there is reported and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+from urllib.parse import parse_qsl, urlencode
+
+import pandas as pd
+import param
+from workbench_apps import polygon, tables
+from workbench_apps.catalogue import Catalogue, Entry
+from workbench_apps.plane import Planes
+
+from workbench.errors import WorkbenchError
+from workbench.figures.scatter import is_categorical
+
+MOST_VALUES = 12
+"""Columns with more values than this offer no filter."""
+EVERY = "every"
+Options = dict[str, str]
+"""Value -> label, in the order shown."""
+
+
+class PageState(param.Parameterized):
+    """The settings of one page; ``theme`` is common to all."""
+
+    theme = param.String("")
+    kind: ClassVar[str] = ""
+    fields: ClassVar[tuple[str, ...]] = ()
+    """In order: the options of one may depend on those before it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        super().__init__()
+        self.catalogue = catalogue
+        self.settle({})
+
+    def options(self, name: str) -> Options:
+        """Return what ``name`` may be, given the fields before it; nothing where a file is broken.
+
+        The card that draws from the broken file says what is wrong with it.
+        """
+        try:
+            return self.known(name)
+        except WorkbenchError:
+            return {}
+
+    def known(self, name: str) -> Options:
+        """Return what ``name`` may be.
+
+        Raises:
+            WorkbenchError: a file that says so is broken.
+        """
+        raise NotImplementedError
+
+    def default(self, name: str) -> str:
+        """Return what ``name`` is unless the address says otherwise."""
+        return next(iter(self.options(name)), "")
+
+    def check(self, name: str, value: str) -> str | None:
+        """Say what is wrong with a value, None where it is fine."""
+        known = self.options(name)
+        if value in known:
+            return None
+        listed = ", ".join(list(known)[:6]) or "nothing to choose from"
+        return f"{name}={value} is not there; known: {listed}{', ...' if len(known) > 6 else ''}"
+
+    def settle(self, wanted: Mapping[str, str]) -> list[str]:
+        """Take ``wanted`` as far as possible, the defaults elsewhere; return what was refused."""
+        refused = [f"unknown setting {key}" for key in wanted if key not in (*self.fields, "theme")]
+        with param.parameterized.batch_call_watchers(self):
+            for name in self.fields:
+                value = wanted.get(name)
+                problem = None if value is None else self.check(name, value)
+                if problem:
+                    refused.append(problem)
+                taken = value if value is not None and not problem else self.default(name)
+                setattr(self, name, taken)
+            theme = wanted.get("theme", "")
+            if theme not in ("", "light", "dark"):
+                refused.append(f"theme={theme} is not there; known: light, dark")
+            self.theme = theme if theme in ("light", "dark") else ""
+        return refused
+
+    def choose(self, **changes: str) -> None:
+        """Change fields by hand; later ones that no longer fit go back to their defaults."""
+        now = {name: getattr(self, name) for name in (*self.fields, "theme")}
+        self.settle({**now, **changes})
+
+    def query(self) -> dict[str, str]:
+        """Return the values that differ from the defaults."""
+        changed = {name: getattr(self, name) for name in self.fields}
+        found = {name: value for name, value in changed.items() if value != self.default(name)}
+        return found | ({"theme": self.theme} if self.theme else {})
+
+    def search(self) -> str:
+        """Return the query part of the page's address, empty where all is default."""
+        text = urlencode(self.query(), safe="~,;:@")
+        return f"?{text}" if text else ""
+
+    def entries(self, kind: str) -> Options:
+        """Return the runs that can be shown, newest first."""
+        return {entry.run.id: entry.label for entry in self.catalogue.usable(kind)}
+
+
+def parse_search(search: str) -> dict[str, str]:
+    """Read the query part of an address; the last of repeated keys counts."""
+    return dict(parse_qsl(search.removeprefix("?"), keep_blank_values=True))
+
+
+class MapState(PageState):
+    """The activations map."""
+
+    run = param.String("")
+    layer = param.String("")
+    color = param.String("")
+    only = param.String("")
+    sel = param.String("")
+    kind = "map"
+    fields = ("run", "layer", "color", "only", "sel")
+
+    def entry(self) -> Entry | None:
+        """Return the run on show."""
+        return self.catalogue.entry(self.run)
+
+    def planes(self) -> Planes | None:
+        """Return the run's planes; None where there is no run."""
+        entry = self.entry()
+        return tables.planes_of(entry) if entry else None
+
+    def items(self) -> pd.DataFrame:
+        """Return the items of the run on show."""
+        planes = self.planes()
+        return tables.items_of(planes.acts.columns) if planes else pd.DataFrame()
+
+    def known(self, name: str) -> Options:
+        if name == "run":
+            return self.entries("map")
+        planes = self.planes()
+        if planes is None:
+            return {}
+        if name == "layer":
+            return {str(layer): str(layer) for layer in planes.acts.layers}
+        if name == "color":
+            return _colors(self.items())
+        return {"": "all items", **_filters(self.items())} if name == "only" else {"": ""}
+
+    def default(self, name: str) -> str:
+        known = self.options(name)
+        if name == "layer" and known:
+            return list(known)[len(known) // 2]
+        if name == "color":
+            return next(
+                (c for c in ("topic", "label", "world") if c in known), super().default(name)
+            )
+        return super().default(name)
+
+    def check(self, name: str, value: str) -> str | None:
+        if name != "sel" or not value:
+            return super().check(name, value)
+        try:
+            found = polygon.decode(value)
+        except ValueError as error:
+            return f"sel={value[:24]} is no selection: {error}"
+        if found.projection != "pca" or str(found.layer) not in self.options("layer"):
+            return f"sel={value[:24]} was drawn in {found.projection} at layer {found.layer}"
+        return None
+
+    def selection(self) -> polygon.Selection | None:
+        """Return the polygon in the address."""
+        return polygon.decode(self.sel) if self.sel else None
+
+    def step(self, by: int) -> None:
+        """Move ``by`` layers and stop at the ends."""
+        layers = list(self.options("layer"))
+        if layers:
+            place = layers.index(self.layer) + by
+            self.choose(layer=layers[min(max(place, 0), len(layers) - 1)])
+
+
+def _colors(items: pd.DataFrame) -> Options:
+    """Offer the columns that say something: numbers, and words that repeat."""
+    useful = [
+        name
+        for name in items.columns
+        if name not in ("id", "text", "source")
+        and items[name].nunique() > 1
+        and (not is_categorical(items[name]) or items[name].nunique() <= len(items) / 4)
+    ]
+    return {name: name.replace("_", " ") for name in useful or ["id"]}
+
+
+def _filters(items: pd.DataFrame) -> Options:
+    return {
+        f"{name}:{value}": f"{name.replace('_', ' ')} = {value}"
+        for name in _colors(items)
+        if 1 < items[name].nunique() <= MOST_VALUES
+        for value in sorted(items[name].dropna().unique(), key=str)
+    }
+
+
+class TruthState(PageState):
+    """How truth is read, and where the worlds' claims lie."""
+
+    fit = param.String("")
+    method = param.String("")
+    split = param.String("")
+    topic = param.String("")
+    rendering = param.String("")
+    claims = param.String("")
+    direction = param.String("")
+    set = param.String("")
+    layer = param.String("")
+    quantity = param.String("")
+    kind = "truth"
+    fields = (
+        "fit", "method", "split", "topic", "rendering",
+        "claims", "direction", "set", "layer", "quantity",
+    )  # fmt: skip
+    evidence_fields = ("method", "split", "topic", "rendering")
+    claim_fields = ("direction", "set", "layer")
+
+    def evidence(self, upto: str | None = None) -> pd.DataFrame:
+        """Return the evidence rows that the fields (before ``upto``) leave."""
+        entry = self.catalogue.entry(self.fit)
+        if entry is None:
+            return pd.DataFrame()
+        return self._narrow(tables.evidence_of(entry), self.evidence_fields, upto)
+
+    def projections(self, upto: str | None = None) -> pd.DataFrame:
+        """Return the projections that the fields (before ``upto``) leave."""
+        entry = self.catalogue.entry(self.claims)
+        if entry is None:
+            return pd.DataFrame()
+        return self._narrow(tables.projections_of(entry), self.claim_fields, upto)
+
+    def _narrow(
+        self, table: pd.DataFrame, fields: tuple[str, ...], upto: str | None
+    ) -> pd.DataFrame:
+        for name in fields[: fields.index(upto)] if upto else fields:
+            table = table[table[name].astype(str) == getattr(self, name)]
+        return table
+
+    def known(self, name: str) -> Options:
+        if name in ("fit", "claims"):
+            return self.entries("truth" if name == "fit" else "claims")
+        if name == "quantity":
+            return {"claim": "claim as stated", "contrast": "claim minus its negation"}
+        rows = self.evidence(name) if name in self.evidence_fields else self.projections(name)
+        return {str(v): str(v) for v in rows[name].unique()} if name in rows.columns else {}
+
+    def default(self, name: str) -> str:
+        known = self.options(name)
+        preferred = {
+            "method": ("ttpd",),
+            "split": ("unseen", "unseen topics", "across"),
+            "topic": ("all", "every", "mean"),
+            "rendering": ("bare",),
+            "set": ("propositions",),
+        }
+        if name == "layer":
+            return self._chosen_layer(known)
+        return next((v for v in preferred.get(name, ()) if v in known), super().default(name))
+
+    def _chosen_layer(self, known: Options) -> str:
+        """Prefer the layer that the fit chose."""
+        rows = self.evidence() if self.options("method") else pd.DataFrame()
+        chosen = rows.loc[rows["chosen"].astype(bool), "layer"] if len(rows) else rows
+        first = str(chosen.iloc[0]) if len(chosen) else ""
+        return first if first in known else next(iter(known), "")
+
+
+class DoseState(PageState):
+    """Behavior against the strength of an edit."""
+
+    run = param.String("")
+    readout = param.String("")
+    measure = param.String("")
+    subject = param.String("")
+    direction = param.String("")
+    layers = param.String("")
+    condition = param.String("")
+    kind = "dose"
+    fields = ("run", "readout", "measure", "subject", "direction", "layers", "condition")
+
+    def rows(self, upto: str | None = None) -> pd.DataFrame:
+        """Return the sweep's rows that the fields (before ``upto``) leave."""
+        entry = self.catalogue.entry(self.run)
+        if entry is None:
+            return pd.DataFrame()
+        table = tables.sweep_of(entry)
+        names = self.fields[1 : self.fields.index(upto)] if upto else self.fields[1:]
+        for name in names:
+            if getattr(self, name) != EVERY:
+                table = table[table[name].astype(str) == getattr(self, name)]
+        return table
+
+    def known(self, name: str) -> Options:
+        if name == "run":
+            return self.entries("dose")
+        rows = self.rows(name)
+        found = [str(value) for value in rows[name].dropna().unique()] if len(rows) else []
+        many = name == "condition" and len(found) > 1
+        return {v: v for v in found} | ({EVERY: "side by side"} if many else {})
+
+    def conditions(self) -> list[str]:
+        """Return the conditions on show."""
+        known = [name for name in self.options("condition") if name != EVERY]
+        return known if self.condition == EVERY else [self.condition]

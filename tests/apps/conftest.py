@@ -1,0 +1,154 @@
+"""A served explorer over synthetic runs, and a browser that fails on anything it should not see."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+PHONE = (
+    "Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 (KHTML, like Gecko) "
+    "Chrome/120 Mobile Safari/537.36"
+)
+
+_spec = importlib.util.spec_from_file_location(
+    "runs_root", Path(__file__).with_name("runs_root.py")
+)
+_runs = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_runs)
+
+
+@pytest.fixture(scope="session")
+def writers():
+    """The functions that write synthetic runs; see runs_root.py."""
+    return _runs
+
+
+@pytest.fixture(scope="session")
+def full_root(tmp_path_factory):
+    """A runs root in which every page has something to draw."""
+    return _runs.write_all(tmp_path_factory.mktemp("runs"))
+
+
+class Served:
+    """An explorer in its own process."""
+
+    def __init__(self, root, *options):
+        module = [sys.executable, "-m", "workbench_apps.explorer"]
+        command = [*module, str(root), "--port", "0", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        self.ready = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        assert self.ready.wait(60), "".join(self.lines)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+            if found and not self.ready.is_set():
+                self.url = found[0].rstrip("/")
+                self.ready.set()
+
+    def log(self):
+        return "".join(self.lines)
+
+    def wait_for_log(self, text, seconds=60):
+        end = time.monotonic() + seconds
+        while text not in self.log():
+            assert time.monotonic() < end, f"{text!r} never came:\n{self.log()}"
+            time.sleep(0.2)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(20)
+        self.reader.join(20)
+        self.process.stderr.close()
+
+
+@pytest.fixture(scope="session")
+def serve():
+    """``(root, *options) -> Served``; stopped at the end."""
+    running = []
+
+    def start(root, *options):
+        running.append(Served(root, *options))
+        return running[-1]
+
+    yield start
+    for served in running:
+        served.stop()
+
+
+@pytest.fixture(scope="session")
+def served(serve, full_root):
+    """The explorer over ``full_root``."""
+    made = serve(full_root)
+    urlopen(made.url + "/", timeout=30).close()
+    return made
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Headless Chromium; its absence is a failure with the line that mends it, never a skip."""
+    if not Path(CHROMIUM).exists():
+        pytest.fail(
+            f"no browser at {CHROMIUM}; run `apt-get install chromium` (or set CHROMIUM=PATH)"
+        )
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """``(url, phone=False) -> page``; the test fails on console errors and off-host requests."""
+    wrong, contexts = [], []
+
+    def watch(page, base):
+        page.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
+        page.on(
+            "console",
+            lambda message: (
+                wrong.append(f"console: {message.text}") if message.type == "error" else None
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((base, "data:", "blob:"))
+                else wrong.append(f"off-host request: {request.url}")
+            ),
+        )
+
+    def start(url, phone=False):
+        size = {"width": 390, "height": 1600} if phone else {"width": 1400, "height": 1400}
+        more = {"user_agent": PHONE, "is_mobile": True, "has_touch": True} if phone else {}
+        contexts.append(chromium.new_context(viewport=size, accept_downloads=True, **more))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(20_000)
+        watch(page, re.match(r"http://[^/]+", url)[0])
+        page.goto(url)
+        page.get_by_role("heading", level=1).wait_for()
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert wrong == []

@@ -1,0 +1,245 @@
+"""The pages in a real browser: they show what was planted, keep links, and stay on the host."""
+
+import csv
+import json
+import re
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+
+def settled(page, text):
+    page.get_by_text(text, exact=False).first.wait_for()
+
+
+def query(page):
+    return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def wait_for_query(page, **expected):
+    code = """(wanted) => {
+        const found = new URLSearchParams(window.location.search);
+        return Object.entries(wanted).every(([k, v]) => v === null ? !found.has(k)
+            : v === true ? found.has(k) : found.get(k) === v);
+    }"""
+    page.wait_for_function(code, arg=expected)
+
+
+def no_sideways_scroll(page):
+    code = "() => [document.documentElement.scrollWidth, window.innerWidth]"
+    wide, room = page.evaluate(code)
+    inner = page.locator("main").evaluate("it => [it.scrollWidth, it.clientWidth]")
+    return wide <= room and inner[0] <= inner[1]
+
+
+def label_of(page):
+    return page.get_by_role("img").first.get_attribute("aria-label")
+
+
+def lasso_left_cluster(page):
+    """Draw around the leftmost third of the map with the mouse."""
+    figure = page.get_by_role("img").first
+    box = figure.bounding_box()
+    left, top = box["x"] + 60, box["y"] + 30
+    right, bottom = box["x"] + box["width"] * 0.30, box["y"] + box["height"] * 0.75
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top + 5)):
+        page.mouse.move(x, y, steps=20)
+    page.mouse.up()
+
+
+def test_the_overview_lists_runs_and_links_to_what_they_show(served, open_page):
+    page = open_page(served.url + "/")
+    settled(page, "240 items at 6 layers")
+    settled(page, "AUC at layer 3")
+    settled(page, "4 runs")
+    page.get_by_role("link", name="Truth").last.click()
+    page.wait_for_url(re.compile("/truth"))
+    settled(page, "Every topic at the chosen layer")
+
+
+def test_a_lasso_fills_the_table_and_its_link_brings_back_the_same_ids(served, open_page, tmp_path):
+    page = open_page(served.url + "/map")
+    settled(page, "Selected items")
+    lasso_left_cluster(page)
+    wait_for_query(page, sel=True)
+    heading = page.get_by_text(re.compile(r"\d+ of 240 items selected"))
+    heading.wait_for()
+    drawn = heading.inner_text()
+    assert int(drawn.split()[0]) in range(70, 81)
+    ids = downloaded(page, tmp_path / "first.csv")
+    assert {row["topic"] for row in ids} in ({"geography"}, {"elements"})
+    again = open_page(page.url)
+    again.get_by_text(drawn).wait_for()
+    assert downloaded(again, tmp_path / "second.csv") == ids
+    again.keyboard.press("Escape")
+    settled(again, "Draw around points")
+    wait_for_query(again, sel=None)
+
+
+def downloaded(page, path):
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    download.value.save_as(path)
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_brackets_step_through_layers_and_the_address_follows(served, open_page):
+    page = open_page(served.url + "/map")
+    settled(page, "Selected items")
+    assert "Layer 3 · 240 of 240 shown" in label_of(page)
+    page.keyboard.press("]")
+    wait_for_query(page, layer="4")
+    page.wait_for_function("() => document.title.length > 0")
+    for _ in range(3):
+        page.keyboard.press("]")
+    wait_for_query(page, layer="5")
+    page.keyboard.press("[")
+    page.keyboard.press("[")
+    wait_for_query(page, layer=None)
+    settled(page, "of its variance")
+
+
+def test_a_filter_is_counted_in_the_title(served, open_page):
+    page = open_page(served.url + "/map?only=topic:elements&color=length")
+    settled(page, "Selected items")
+    assert "80 of 240 shown, colored by length" in label_of(page)
+
+
+def test_truth_shows_auc_nulls_the_gate_and_the_claims_of_each_organism(served, open_page):
+    page = open_page(served.url + "/truth")
+    settled(page, "not usable")
+    settled(page, "Every topic at the chosen layer")
+    settled(page, "Own world against the other three")
+    settled(page, "9 propositions")
+    labels = [figure.get_attribute("aria-label") for figure in page.get_by_role("img").all()]
+    assert any("not usable: lowest AUC 0.88" in label for label in labels)
+    assert any("3 models, 4 worlds" in label for label in labels)
+    gains = page.get_by_role("row", name=re.compile(r"antisocial A \+(1\.9|2\.0)"))
+    gains.wait_for()
+
+
+def test_within_topics_the_same_direction_passes_the_gate(served, open_page):
+    page = open_page(served.url + "/truth?split=within")
+    settled(page, "· usable")
+
+
+def test_dose_shows_the_controls_and_the_symlog_numbers(served, open_page):
+    page = open_page(served.url + "/dose")
+    settled(page, "random directions there")
+    settled(page, "4 norm-matched")
+    page.get_by_role("cell", name="0.40 (low)").first.wait_for()
+    page = open_page(served.url + "/dose?condition=every")
+    settled(page, "dictator")
+    assert page.get_by_role("img").count() == 4
+
+
+BAD = {
+    "/map?layer=99": "layer=99",
+    "/map?run=nope": "run=nope",
+    "/map?sel=pca~3~1,2": "sel=pca~3~1,2",
+    "/map?sel=umap~3~0,0;1,1;1,0": "sel=umap",
+    "/map?colour=topic": "unknown setting colour",
+    "/truth?topic=cooking": "topic=cooking",
+    "/dose?condition=ghost": "condition=ghost",
+    "/?theme=sepia": "theme=sepia",
+}
+
+
+@pytest.mark.parametrize(("address", "words"), BAD.items())
+def test_a_bad_address_is_reported_and_rewritten(served, open_page, address, words):
+    page = open_page(served.url + address)
+    settled(page, words)
+    key = address.partition("?")[2].partition("=")[0]
+    wait_for_query(page, **{key: None})
+
+
+def test_a_later_session_works_after_an_earlier_one_is_gone(serve, full_root, open_page):
+    alone = serve(full_root, "--session-seconds", "5")
+    first = open_page(alone.url + "/map?layer=2")
+    settled(first, "Selected items")
+    first.context.close()
+    alone.wait_for_log("ended")
+    for path, words in (("/map?layer=1", "of its variance"), ("/truth", "Every topic")):
+        settled(open_page(alone.url + path), words)
+
+
+@pytest.mark.parametrize("path", ["/", "/map", "/truth", "/dose"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page, path, theme):
+    page = open_page(f"{served.url}{path}?theme={theme}", phone=True)
+    page.wait_for_timeout(1000)
+    assert no_sideways_scroll(page)
+    assert not page.get_by_role("navigation", name="Pages").is_visible()
+    background = page.locator("main").evaluate("it => getComputedStyle(it).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 18, 18)"}[theme]
+
+
+def test_the_theme_button_repaints_the_figures_and_is_kept_in_the_address(served, open_page):
+    page = open_page(served.url + "/dose")
+    settled(page, "random directions there")
+    page.get_by_role("button", name=re.compile("theme", re.I)).click()
+    wait_for_query(page, theme="dark")
+    page.get_by_role("link", name="Truth").first.click()
+    page.wait_for_url(re.compile(r"/truth\?theme=dark"))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/", "What is missing"),
+        ("/map", "Here would be activations"),
+        ("/truth", "Here would be evidence"),
+        ("/dose", "Here would be a dose sweep"),
+    ],
+)
+def test_an_empty_root_says_what_to_run(serve, tmp_path_factory, open_page, path, words):
+    if not hasattr(serve, "empty"):
+        serve.empty = serve(tmp_path_factory.mktemp("empty"))
+    page = open_page(serve.empty.url + path)
+    settled(page, words)
+    settled(page, "workbench run studies/demo.toml")
+
+
+def test_a_broken_file_makes_one_card_and_the_rest_of_the_page_lives(
+    serve, writers, tmp_path, open_page
+):
+    fit = writers.write_fit(tmp_path)
+    writers.write_claims(tmp_path)
+    (fit / "evidence.parquet").write_bytes(b"PAR1 half")
+    page = open_page(serve(tmp_path).url + "/truth")
+    settled(page, "damaged or half-written")
+    settled(page, "Open with default settings")
+    settled(page, "Own world against the other three")
+
+
+def test_a_sweep_without_controls_says_what_to_run(serve, writers, tmp_path, open_page):
+    writers.write_sweep(tmp_path, controls=0)
+    page = open_page(serve(tmp_path).url + "/dose")
+    settled(page, "nothing says")
+    settled(page, "controls = 10")
+
+
+def test_another_host_name_is_refused(served):
+    for host in ("evil.example", "127.0.0.1.evil.example", ""):
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(Request(served.url + "/map", headers={"Host": host}), timeout=20)
+    port = served.url.rpartition(":")[2]
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}"):
+        with urlopen(Request(served.url + "/map", headers={"Host": host}), timeout=20) as page:
+            assert page.status == 200
+
+
+def test_figures_and_numbers_in_the_page_are_no_scripts(serve, writers, tmp_path, open_page):
+    path = writers.write_fit(tmp_path)
+    content = json.loads((path / "run.json").read_text())
+    content["models"] = ["<img src=x onerror=alert(1)>"]
+    (path / "run.json").write_text(json.dumps(content))
+    page = open_page(serve(tmp_path).url + "/truth")
+    page.get_by_text(re.compile("run .*<img src=x")).first.wait_for()
