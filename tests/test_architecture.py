@@ -14,6 +14,8 @@ RANKS = {
     "workbench.config": 1,
     "workbench.types": 1,
     "workbench.prompts": 1,
+    "workbench.files": 1,
+    "workbench.provenance": 1,
     "workbench.linalg": 1,
     "workbench.stats": 1,
     "workbench.data": 1,

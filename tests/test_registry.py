@@ -49,7 +49,7 @@ def test_an_installed_plug_in_is_loaded_before_a_name_is_given_up(monkeypatch):
             EDITS.register("elsewhere")(dict)
 
     monkeypatch.setattr(EDITS, "_factories", dict(EDITS._factories))
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Point()])
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [Point()])
     assert EDITS.factory("elsewhere") is dict
 
 

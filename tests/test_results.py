@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_the_old_table(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("workbench.results.os.fsync", full)
+    monkeypatch.setattr("workbench.files.os.fsync", full)
     with pytest.raises(WorkbenchError, match="disk is full"):
         write_results(table([measured("a", 2.0)]), path)
     assert list(tmp_path.iterdir()) == [path]

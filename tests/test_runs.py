@@ -14,9 +14,9 @@ import pytest
 
 from workbench.config import Config
 from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
+from workbench.files import format_bytes, write_bytes
 from workbench.runs import (
     differing,
-    format_bytes,
     hash_path,
     list_runs,
     open_run,
@@ -24,7 +24,6 @@ from workbench.runs import (
     read_result,
     read_run,
     run_id,
-    write_bytes,
 )
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run_v1"
@@ -308,7 +307,7 @@ def test_a_full_disk_names_need_and_room_and_keeps_the_old_file(tmp_path, monkey
     def full(_):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("workbench.runs.os.fsync", full)
+    monkeypatch.setattr("workbench.files.os.fsync", full)
     with pytest.raises(WorkbenchError, match=r"disk is full: .*x needs 5.0 kB, .* are free"):
         write_bytes(path, b"n" * 5000)
     assert path.read_bytes() == b"old"

@@ -26,8 +26,8 @@ from workbench_training.packing import Blocks
 from workbench_training.settings import TrainConfig
 
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.files import explain_os_error
 from workbench.models import input_device
-from workbench.runs import explain_os_error
 from workbench.types import Progress, Subject
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -17,10 +17,12 @@ from workbench_training.packing import Blocks, Pieces, encode, join, lay_out, se
 from workbench_training.settings import PAPER_TOKENS, TrainConfig
 
 from workbench.errors import ConfigError
+from workbench.files import make_folder
 from workbench.library import locate, open_prompts
 from workbench.models import input_device, read_checkpoint
 from workbench.prompts import PromptSet
-from workbench.runs import hash_path, make_folder, package_versions
+from workbench.provenance import package_versions
+from workbench.runs import hash_path
 from workbench.types import ModelRef, Progress, Subject
 
 __all__ = ["Corpus", "TrainConfig", "read_corpus", "train"]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import ConfigError, FormatError
-from workbench.runs import differing, write_bytes
+from workbench.files import write_bytes
+from workbench.runs import differing
 
 FORMAT = "workbench.organism"
 VERSION = 1

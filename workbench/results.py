@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +13,8 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 
-from workbench.errors import ConfigError, FormatError, WorkbenchError
+from workbench.errors import ConfigError, FormatError
+from workbench.files import make_folder, replacing
 from workbench.stats import cluster_weights, percentiles, seed_mean
 from workbench.types import Measurement, Subject
 
@@ -187,24 +185,9 @@ def _refuse_other_columns(frame: pd.DataFrame) -> None:
 
 
 def _write(content: pyarrow.Table, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            pyarrow.parquet.write_table(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "the disk is full" if full else f"{error.strerror or error}"
-        raise WorkbenchError(
-            f"cannot write {path} ({content.nbytes} bytes): {what}; free some space or give "
-            "another out, and run the same command again"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    make_folder(path.parent)
+    with replacing(path, content.nbytes) as temporary:
+        pyarrow.parquet.write_table(content, temporary)
 
 
 def read_results(path: str | Path) -> pd.DataFrame:

@@ -151,8 +151,8 @@ def test_a_place_that_cannot_be_written_is_an_error_and_leaves_the_old_file(tmp_
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workbench.directions.io.os.fsync", full)
-    with pytest.raises(WorkbenchError, match="No space left on device"):
+    monkeypatch.setattr("workbench.files.os.fsync", full)
+    with pytest.raises(WorkbenchError, match="the disk is full"):
         save_directions(known() * 2, path)
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1

@@ -21,8 +21,8 @@ from workbench.activations.sink import Background, Sink
 from workbench.activations.store import SHARD_ROWS, plan_shards
 from workbench.engine.pool import SITES, parse_position, token_mask
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.files import format_bytes, free_bytes
 from workbench.prompts import PromptSet
-from workbench.runs import format_bytes, free_bytes
 from workbench.types import Progress, Read, Rendered, Subject
 
 SHARD_BYTES = 384 << 20

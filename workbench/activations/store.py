@@ -27,16 +27,8 @@ from workbench.activations.shard import (
     write_columns,
 )
 from workbench.errors import FormatError, MismatchError
-from workbench.runs import (
-    HASHES,
-    clear_temporaries,
-    differing,
-    free_bytes,
-    hash_path,
-    make_folder,
-    replacing,
-    write_bytes,
-)
+from workbench.files import clear_temporaries, free_bytes, make_folder, replacing, write_bytes
+from workbench.runs import HASHES, differing, hash_path
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +16,8 @@ from safetensors.numpy import load, save
 
 from workbench import __version__
 from workbench.directions.container import Directions
-from workbench.errors import ConfigError, FormatError, WorkbenchError
+from workbench.errors import ConfigError, FormatError
+from workbench.files import make_folder, write_bytes
 from workbench.types import ModelStamp, ndarray
 
 FORMAT = "interp-workbench/directions"
@@ -60,7 +60,10 @@ def save_directions(directions: Directions, path: str | Path, *, edit: str | Non
         "created_by": f"interp-workbench {__version__}",
         "sha256": _digest(tensors),
     }
-    return _write(Path(path), save(tensors, header))
+    target = Path(path)
+    make_folder(target.parent)
+    write_bytes(target, save(tensors, header))
+    return target
 
 
 def open_directions(path: str | Path) -> Directions:
@@ -170,20 +173,3 @@ def _digest(tensors: Mapping[str, ndarray]) -> str:
         found.update(f"{name} {value.dtype.str} {value.shape}".encode())
         found.update(value.tobytes())
     return found.hexdigest()
-
-
-def _write(path: Path, data: bytes) -> Path:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise WorkbenchError(
-            f"could not write {path}: {error.strerror}; free some space or choose another place"
-        ) from None
-    return path
