@@ -104,7 +104,8 @@ def capture(
         prompts: a prompt set, or anything that ``open_prompts`` takes.
         layers: ``all``, or block indices.
         site: ``resid_post``.
-        position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]``, ``offset:-2``.
+        position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]`` or
+            ``offset:-2``.
         reads: several reads from one pass, instead of layers, site and position.
         out: a folder for the store; None keeps the values in memory.
         resume: keep the finished shards of an interrupted run.
@@ -263,7 +264,8 @@ def _coordinates(
     raw = directions.vectors[0, rows]
     unit = raw / np.linalg.norm(raw, axis=-1, keepdims=True)
     assert isinstance(acts, Activations)
-    return np.mean([acts.at(layer) @ unit[i] for i, layer in enumerate(window)], axis=0)
+    along = [acts.at(layer) @ unit[i] for i, layer in enumerate(window)]
+    return np.asarray(np.mean(along, axis=0))
 
 
 def _gap(first: Float[ndarray, "s n"], second: Float[ndarray, "s2 n"]) -> Gap:

@@ -44,7 +44,7 @@ def override(data: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]
     Raises:
         ConfigError: an assignment without ``=``, or one through a value that is not a table.
     """
-    result = _copy(data)
+    result: dict[str, Any] = _copy(data)
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():

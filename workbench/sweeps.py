@@ -120,7 +120,7 @@ def _windows(directions: Directions, layers: Layers | None) -> list[tuple[int, .
     nested = [isinstance(entry, Sequence) for entry in chosen]
     if any(nested) and not all(nested):
         raise ConfigError(f"layers = {chosen!r} mixes blocks and windows; give one or the other")
-    windows = chosen if all(nested) else [chosen]
+    windows: list[Any] = chosen if all(nested) else [chosen]
     return [tuple(int(layer) for layer in window) for window in windows]
 
 

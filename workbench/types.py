@@ -297,11 +297,20 @@ class Subject:
 class ActivationsLike(Protocol):
     """Activations in memory or on disk, one layer read at a time."""
 
-    layers: tuple[int, ...]
-    columns: Mapping[str, ndarray]
-    site: str
-    position: str
-    model: ModelStamp
+    @property
+    def layers(self) -> tuple[int, ...]: ...
+
+    @property
+    def columns(self) -> Mapping[str, ndarray]: ...
+
+    @property
+    def site(self) -> str: ...
+
+    @property
+    def position(self) -> str: ...
+
+    @property
+    def model(self) -> ModelStamp: ...
 
     def at(self, layer: int) -> Float[ndarray, "n d"]: ...
 
@@ -310,13 +319,26 @@ class ActivationsLike(Protocol):
 class DirectionsLike(Protocol):
     """Named directions, one raw vector per layer each."""
 
-    names: tuple[str, ...]
-    layers: tuple[int, ...]
-    vectors: Float[ndarray, "k l d"]
-    norms: Float[ndarray, " l"] | None
-    site: str
-    position: str
-    model: ModelStamp
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def layers(self) -> tuple[int, ...]: ...
+
+    @property
+    def vectors(self) -> Float[ndarray, "k l d"]: ...
+
+    @property
+    def norms(self) -> Float[ndarray, " l"] | None: ...
+
+    @property
+    def site(self) -> str: ...
+
+    @property
+    def position(self) -> str: ...
+
+    @property
+    def model(self) -> ModelStamp: ...
 
 
 @runtime_checkable

@@ -99,9 +99,9 @@ def _kinds(root: Path) -> dict[str, Callable[[], list[Row]]]:
 
 
 def _recipes() -> list[Row]:
-    from workbench.directions import recipes
+    from workbench.directions import shipped_recipes
 
-    return [{"name": name, "path": str(path)} for name, path in recipes().items()]
+    return [{"name": name, "path": str(path)} for name, path in shipped_recipes().items()]
 
 
 def _studies() -> list[Row]:

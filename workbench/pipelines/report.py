@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.files import make_folder, write_bytes
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import Done
 from workbench.stats import Interval, bootstrap_interval, paired_difference
@@ -51,16 +52,14 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
 
 def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder: Path) -> Path:
     """Write the headline and the list of its runs; return the table's path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / "headline.csv"
     stages = [{"stage": u.title, "verb": d.verb, "id": d.id, "path": str(d.path)} for u, d in units]
     for target, text in (
         (path, table.to_csv(index=False)),
         (folder / "stages.json", json.dumps(stages, indent=2) + "\n"),
     ):
-        temporary = target.with_name(target.name + ".tmp")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
+        write_bytes(target, text.encode())
     return path
 
 
@@ -69,18 +68,20 @@ def truth_rows(evidence: pd.DataFrame) -> Iterator[Row]:
     chosen = evidence[evidence["chosen"] & (evidence["polarity"] != 0)]
     for split, words in SPLITS.items():
         part = chosen[(chosen["split"] == split) & (chosen["topic"] == ALL_TOPICS)]
-        for row in part.itertuples():
-            usable = "" if row.usable else f"; not usable (gate {row.gate:g})"
+        for row in part.to_dict("records"):
+            usable = "" if row["usable"] else f"; not usable (gate {row['gate']:g})"
+            nulls = f"nulls {row['null_shuffled']:.2f} shuffled, {row['null_random']:.2f} random"
+            side, block = SIDES[row["polarity"]], row["layer"]
             yield Row(
-                f"truth AUC, block {row.layer}, {words}, {SIDES[row.polarity]}",
-                row.model,
-                row.auc,
-                row.low,
-                row.high,
-                row.n_facts,
-                "fact",
-                row.interval,
-                f"nulls {row.null_shuffled:.2f} shuffled, {row.null_random:.2f} random{usable}",
+                question=f"truth AUC, block {block}, {words}, {side}",
+                model=row["model"],
+                value=row["auc"],
+                low=row["low"],
+                high=row["high"],
+                n=row["n_facts"],
+                unit="fact",
+                interval=row["interval"],
+                control=nulls + usable,
             )
 
 

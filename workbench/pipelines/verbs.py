@@ -11,6 +11,7 @@ from pydantic import Field
 
 from workbench.config import Config, parse
 from workbench.errors import ConfigError, unknown
+from workbench.files import replacing
 from workbench.library import locate, sources
 from workbench.runs import OpenRun, open_run, read_result, run_id
 from workbench.types import Progress
@@ -279,7 +280,7 @@ def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapp
         raise ConfigError(
             "a sweep file has no gap to measure doses in; use unit = 'norm' or 'raw', or wb.sweep"
         )
-    limits = {"floor": config.floor, "ceiling": config.ceiling}
+    limits: dict[str, Any] = {"floor": config.floor, "ceiling": config.ceiling}
     subject = api.load_for_readouts(config.model, **config.options())
     frame = sweep(
         subject,
@@ -305,6 +306,5 @@ def _weights(subject: Subject) -> dict[str, Any]:
 
 
 def _save_frame(frame: Any, path: Path) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    frame.to_parquet(temporary, index=False)
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        frame.to_parquet(temporary, index=False)
