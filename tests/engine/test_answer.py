@@ -246,3 +246,19 @@ def test_a_vector_of_another_width_is_refused(tiny_subject, make_edit):
 
 def test_no_requests_have_no_answers(tiny_subject, make_arms):
     assert RUNNER.answer(tiny_subject, [], make_arms("all")).values == [[]] * 7
+
+
+def test_an_adapter_on_top_is_answered_like_any_model(
+    tmp_path, tiny_folder, tiny_adapter, make_requests, make_arms, oracle, difference
+):
+    from workbench.models import read_checkpoint
+
+    folder = tiny_folder(tmp_path / "base", "llama")
+    adapter = tiny_adapter(tmp_path / "organism", folder)
+    subject = read_checkpoint(str(folder), adapter=str(adapter), dtype="float32", device="cpu")
+    requests, arms = make_requests()[:4], make_arms("all")[:4]
+    expected = oracle(subject, requests, arms)
+    assert difference(RUNNER.answer(subject, requests, arms).values, expected) < 2e-5
+    with RUNNER.intervene(subject, arms[1:2]):
+        edited = RUNNER.generate(subject, ["A B C"], max_new_tokens=4)
+    assert edited != RUNNER.generate(subject, ["A B C"], max_new_tokens=4)
