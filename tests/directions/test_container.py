@@ -35,6 +35,8 @@ def test_a_layer_is_a_block_index_not_a_row():
     assert np.array_equal(both.at(3), both.vectors[:, 1])
     assert both.select([3]).norms.tolist() == [20.0]
     assert np.array_equal(both.select([3, 1]).vectors[:, 0], both.vectors[:, 1])
+    told = replace(both, info={"bias": np.array([0.1, 0.3]), "method": "ttpd"})
+    assert told.select([3]).info == {"bias": np.array([0.3]), "method": "ttpd"}
     with pytest.raises(ConfigError, match="no layer 2; it holds layers 1, 3"):
         both.at(2)
 
@@ -142,6 +144,7 @@ def test_a_stack_keeps_every_name_and_refuses_a_name_twice():
         ({"layers": (1, 1)}, "layers must differ"),
         ({"kind": "sum"}, "difference, mean"),
         ({"norms": np.zeros(3)}, "norms"),
+        ({"info": {"t_P": np.zeros(24)}}, "the first axis is 2 layers"),
         ({"vectors": np.full((2, 2, STAMP.width), np.nan)}, "not finite"),
     ],
 )

@@ -96,6 +96,13 @@ def test_an_unknown_method_or_layer_is_refused_with_what_there_is():
         fit_layers(planted(), layers=[9])
 
 
+def test_activations_of_every_token_are_refused():
+    acts = planted()
+    acts.values = np.repeat(acts.values, 2, axis=1)
+    with pytest.raises(ConfigError, match="layer 0 holds 1280 vectors, column 'topic' 640 items"):
+        fit_layers(acts)
+
+
 def test_activations_that_are_not_finite_are_counted_and_refused():
     acts = planted()
     acts.values[2, [5, 9], 0] = np.inf

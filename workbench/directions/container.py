@@ -38,7 +38,7 @@ class Directions:
     site: str = "resid_post"
     position: str = "last"
     info: Mapping[str, Any] = field(default_factory=dict)
-    """How it was made: JSON values, and further arrays by name."""
+    """How it was made: JSON values, and arrays whose first axis is the layer."""
 
     def __post_init__(self) -> None:
         for name in ("vectors", "norms", "center"):
@@ -83,14 +83,16 @@ class Directions:
         return self.vectors[:, self.rows([layer])[0]]
 
     def select(self, layers: Sequence[int]) -> Directions:
-        """Keep the given layers, in that order; arrays in ``info`` keep all layers."""
+        """Keep the given layers, in that order, in ``info`` too."""
         rows = self.rows(layers)
+        info = {k: v[rows] if isinstance(v, ndarray) else v for k, v in self.info.items()}
         return replace(
             self,
             layers=tuple(layers),
             vectors=self.vectors[:, rows],
             norms=None if self.norms is None else self.norms[rows],
             center=None if self.center is None else self.center[:, rows],
+            info=info,
         )
 
     def project(self, acts: ActivationsLike, *, centered: bool = False) -> Float[ndarray, "k l n"]:
@@ -239,5 +241,10 @@ def _check(directions: Directions) -> None:
         value = getattr(directions, name)
         if value is not None and value.shape != shape:
             raise ValueError(f"{name} has shape {value.shape}; expected {shape}")
+    for name, value in directions.info.items():
+        if isinstance(value, ndarray) and value.shape[:1] != (l,):
+            raise ValueError(
+                f"info[{name!r}] has shape {value.shape}; the first axis is {l} layers"
+            )
     if not np.isfinite(directions.vectors).all():
         raise ValueError(f"{directions.label} has vectors that are not finite")

@@ -140,8 +140,15 @@ def read_layer(acts: ActivationsLike, layer: int) -> Float[ndarray, "n d"]:
 
     Raises:
         FormatError: some rows are not finite; how many is said.
+        ConfigError: more vectors than items (position ``all``).
     """
     X = np.asarray(acts.at(layer), np.float32)
+    for name, values in acts.columns.items():
+        if len(values) != len(X):
+            raise ConfigError(
+                f"layer {layer} holds {len(X)} vectors, column {name!r} {len(values)} items; "
+                f"position {acts.position!r} is not one vector an item, so capture last or a mean"
+            )
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
     if len(bad):
         raise FormatError(
