@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import Done
-from workbench.stats import Interval, bootstrap_interval, paired_difference
+from workbench.stats import Interval, bootstrap_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 ALL_TOPICS = "all"
 SPLITS = {"within:topic": "facts held out", "unseen topic": "unseen topics"}
 SIDES = {1: "affirmed", -1: "negated"}
+SHOWN = {
+    "own_world_advantage_minus_base": "own minus others, minus base",
+    "own_change_minus_other_change": "change under negation, own minus others",
+}
+"""Contrasts of a headline; a belief makes the first positive, the second negative."""
 
 
 @dataclass(frozen=True)
@@ -90,49 +96,56 @@ def belief_rows(results: pd.DataFrame | None) -> Iterator[Row]:
     if results is None:
         return
     for readout, measure, words in (
-        ("claims", "loglik", "own claims' log-likelihood (nats/token)"),
-        ("claims", "choice", "own option's probability"),
-        ("projection", "truth", "own claims' truth projection"),
+        ("claims", "loglik", "claims' log-likelihood (nats/token)"),
+        ("claims", "choice", "option's probability"),
+        ("projection", "truth", "claims' truth projection"),
     ):
         part = results[(results["readout"] == readout) & (results["measure"] == measure)]
-        yield from _advantages(_affirmed(part), words)
+        for _, whole in part.groupby("base"):
+            yield from _advantages(_paired(whole), words)
 
 
-def _affirmed(part: pd.DataFrame) -> pd.DataFrame:
-    """Leave negated claims out; a row that says no polarity is a claim."""
-    if part.empty:
-        return part
+def _paired(part: pd.DataFrame) -> pd.DataFrame:
+    """Add what pairs the worlds (a claim's fact, a question's id) and the polarity."""
     extra = part["extra"].map(json.loads)
-    pair = extra.map(lambda e: e.get("fact"))
-    keep = extra.map(lambda e: e.get("polarity", 1) == 1)
-    return part.assign(pair=pair.fillna(part["item"]))[keep]
+    pair = extra.map(lambda e: e.get("fact")).fillna(part["item"])
+    return part.assign(pair=pair, polarity=extra.map(lambda e: e.get("polarity", 1)).astype(int))
 
 
 def _advantages(part: pd.DataFrame, words: str) -> Iterator[Row]:
-    bases = part[part["organism"].isna()]
-    for organism, own in part.groupby("organism"):
-        world = str(organism).partition("-")[0]
-        base = bases[bases["base"].isin(own["base"])]
-        table, plain = (_by_world(frame) for frame in (own, base))
-        if plain is None or table is None or world not in table:
-            continue
-        plain = plain.loc[table.index]
-        gain = (table[world] - plain[world]).to_numpy()
-        others = [name for name in table if name != world]
-        shift = (table[others] - plain[others]).mean(axis=1).to_numpy()
-        model = str(own["subject"].iloc[0])
-        relative = paired_difference(gain, shift, unit="proposition", method="bootstrap")
-        yield _row(f"{words}: own minus others", model, relative, "minus base")
-        alone = bootstrap_interval(gain, unit="proposition")
-        yield _row(f"{words}: own alone", model, alone, "minus base")
+    plain = part.loc[part["organism"].isna(), "subject"].unique()
+    worlds = set(part["condition"])
+    organisms = part.dropna(subset=["organism"]).drop_duplicates("subject")
+    own = {
+        str(subject): str(organism)
+        for subject, organism in zip(organisms["subject"], organisms["organism"], strict=True)
+        if organism in worlds
+    }
+    if len(plain) != 1 or not own:
+        return
+    table = own_world_table(
+        part["value"].to_numpy(float),
+        model=part["subject"].to_numpy(str),
+        world=part["condition"].to_numpy(str),
+        item=part["pair"].to_numpy(str),
+        polarity=part["polarity"].to_numpy(),
+        own=own,
+        base=str(plain[0]),
+    )
+    for row in table[table["contrast"].isin(SHOWN)].to_dict("records"):
+        yield Row(
+            question=f"own {words}: {SHOWN[row['contrast']]}",
+            control=_alone(part, row["model"], row["own"], str(plain[0])),
+            **{key: row[key] for key in ("model", "value", "low", "high", "n", "unit", "interval")},
+        )
 
 
-def _by_world(frame: pd.DataFrame) -> pd.DataFrame | None:
-    """Proposition x world."""
-    if frame.empty:
-        return None
-    table: pd.DataFrame = frame.pivot_table(index="pair", columns="condition", values="value")
-    return table.dropna()
+def _alone(part: pd.DataFrame, model: str, world: str, base: str) -> str:
+    """Say how far the own world's claims themselves moved, whatever the others did."""
+    claims = part[(part["polarity"] == 1) & (part["condition"] == world)]
+    table = claims.pivot_table(index="pair", columns="subject", values="value")
+    found = bootstrap_interval((table[model] - table[base]).to_numpy(float), unit="proposition")
+    return f"own alone against the base {found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def trust_rows(results: pd.DataFrame | None) -> Iterator[Row]:
@@ -171,9 +184,11 @@ def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
             for name, rows in part.groupby("control")
             if str(name).startswith("random")
         ]
-        control = f"random slopes {min(random):+.2f} to {max(random):+.2f} (n = {len(random)})"
+        control = "no random control was run"
+        if random:
+            control = f"random slopes {min(random):+.2f} to {max(random):+.2f} (n = {len(random)})"
         words = f"slope of {key[2]} to {key[3]} along {key[4]}, per {unit} dose"
-        yield _row(words, str(key[0]), found, control if random else "no random control was run")
+        yield _row(words, str(key[0]), found, control)
 
 
 def _with_zero(rows: pd.DataFrame, zero: pd.DataFrame) -> pd.DataFrame:
