@@ -12,7 +12,6 @@ from workbench.types import Run
 
 ACTS = "acts"
 EVIDENCE = "evidence.parquet"
-PROJECTIONS = "projections.parquet"
 RESULTS = "results.parquet"
 DEMO = "workbench run studies/demo.toml"
 NEEDS = {
@@ -66,6 +65,19 @@ class Catalogue:
         """Return the run with this id."""
         return next((entry for entry in self.entries if entry.run.id == key), None)
 
+    def claim_groups(self) -> dict[str, list[Entry]]:
+        """Return the runs that read claims by the fit whose directions they used, newest first.
+
+        Each model is measured in a run of its own; those that share one frozen direction belong
+        together. A run without such a fit is a group of its own, under its own id.
+        """
+        fits = {entry.run.id for entry in self.entries if entry.run.verb == "fit"}
+        groups: dict[str, list[Entry]] = {}
+        for entry in self.usable("claims"):
+            used = [str(i.get("run")) for i in entry.run.inputs if i.get("run") in fits]
+            groups.setdefault(used[0] if used else entry.run.id, []).append(entry)
+        return groups
+
     def missing(self) -> list[tuple[str, str, str]]:
         """Return (kind, what is missing, the command that makes it) for every page."""
         return [(kind, *need) for kind, need in NEEDS.items() if not self.usable(kind)]
@@ -112,17 +124,16 @@ def _serves(entry: Entry, kind: str) -> bool:
         return entry.file(ACTS) is not None
     if kind == "truth":
         return entry.file(EVIDENCE) is not None
-    results = entry.file(RESULTS) is not None
-    if kind == "dose":
-        return results and entry.run.verb == "sweep"
-    return entry.file(PROJECTIONS) is not None or (results and _measures_projections(entry))
+    if entry.file(RESULTS) is None:
+        return False
+    return entry.run.verb == "sweep" if kind == "dose" else _reads_claims(entry)
 
 
-def _measures_projections(entry: Entry) -> bool:
-    """Say whether the projection readout is among what a measure run was asked for."""
-    readouts = entry.run.config.get("readouts", ())
-    names = [r.get("name") if isinstance(r, dict) else r for r in _listed(readouts)]
-    return entry.run.verb == "measure" and "projection" in names
+def _reads_claims(entry: Entry) -> bool:
+    """Say whether a measure run was asked for a readout of the worlds' claims."""
+    readouts = _listed(entry.run.config.get("readouts", ()))
+    names = {r.get("name") if isinstance(r, dict) else r for r in readouts}
+    return entry.run.verb == "measure" and bool(names & {"claims", "projection"})
 
 
 def _listed(value: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from jaxtyping import Float
 ndarray = np.ndarray
 
 
+@runtime_checkable
 class Stored(Protocol):
     """What a map needs of stored activations."""
 

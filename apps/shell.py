@@ -317,7 +317,7 @@ def frame(
         sidebar_open=not on_phone(),
         dark_theme=state.theme == "dark",
         theme_config=THEME,
-        favicon=None,
+        sx={"& .MuiAppBar-root .title": {"color": "text.primary", "fontSize": "20px"}},
     )
     keys.on_narrow = lambda: setattr(page, "sidebar_open", False)
     page.param.watch(

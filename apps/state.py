@@ -233,10 +233,14 @@ class TruthState(PageState):
 
     def projections(self, upto: str | None = None) -> pd.DataFrame:
         """Return the projections that the fields (before ``upto``) leave."""
-        entry = self.catalogue.entry(self.claims)
-        if entry is None:
+        entries = self.claim_runs()
+        if not entries:
             return pd.DataFrame()
-        return self._narrow(tables.projections_of(entry), self.claim_fields, upto)
+        return self._narrow(tables.projections_of(entries), self.claim_fields, upto)
+
+    def claim_runs(self) -> list[Entry]:
+        """Return the runs whose claims are on show, newest first."""
+        return self.catalogue.claim_groups().get(self.claims, [])
 
     def _narrow(
         self, table: pd.DataFrame, fields: tuple[str, ...], upto: str | None
@@ -246,8 +250,10 @@ class TruthState(PageState):
         return table
 
     def known(self, name: str) -> Options:
-        if name in ("fit", "claims"):
-            return self.entries("truth" if name == "fit" else "claims")
+        if name == "fit":
+            return self.entries("truth")
+        if name == "claims":
+            return self._groups()
         if name == "quantity":
             return {"claim": "claim as stated", "contrast": "claim minus its negation"}
         rows = self.evidence(name) if name in self.evidence_fields else self.projections(name)
@@ -257,14 +263,24 @@ class TruthState(PageState):
         known = self.options(name)
         preferred = {
             "method": ("ttpd",),
-            "split": ("unseen", "unseen topics", "across"),
-            "topic": ("all", "every", "mean"),
+            "split": ("unseen topic",),
+            "topic": ("all",),
             "rendering": ("bare",),
             "set": ("propositions",),
+            "claims": (self.fit,),
+            "direction": tuple(v for v in known if v != tables.LIKELIHOOD),
         }
         if name == "layer":
             return self._chosen_layer(known)
         return next((v for v in preferred.get(name, ()) if v in known), super().default(name))
+
+    def _groups(self) -> Options:
+        groups = self.catalogue.claim_groups()
+        fits = {key: self.catalogue.entry(key) for key in groups}
+        return {
+            key: f"{len(runs)} runs on {fit.label if (fit := fits[key]) else runs[0].label}"
+            for key, runs in groups.items()
+        }
 
     def _chosen_layer(self, known: Options) -> str:
         """Prefer the layer that the fit chose."""
@@ -292,7 +308,7 @@ class DoseState(PageState):
         entry = self.catalogue.entry(self.run)
         if entry is None:
             return pd.DataFrame()
-        table = tables.sweep_of(entry)
+        table = tables.results_of(entry)
         names = self.fields[1 : self.fields.index(upto)] if upto else self.fields[1:]
         for name in names:
             if getattr(self, name) != EVERY:

@@ -15,27 +15,29 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from workbench_apps.catalogue import EVIDENCE, PROJECTIONS, RESULTS, Entry
+from workbench_apps.catalogue import EVIDENCE, RESULTS, Entry
 from workbench_apps.plane import Planes
 
+from workbench.directions.own_world import own_world_table
 from workbench.errors import FormatError, MismatchError
+from workbench.results import read_results, summarize
 from workbench.stats import bootstrap_interval
 
 BASE = "base"
+CONTRASTS = {
+    "own_world_advantage_minus_base": "own claims above the others, organism minus base",
+    "own_change_minus_other_change": "own claims negated, change beyond the others'",
+}
+"""Contrasts that are shown, in words; a belief makes the first positive, the second negative."""
 FEWEST = 3
 """Units under which an interval is withheld rather than drawn."""
 EVIDENCE_COLUMNS = [
     *("method", "layer", "topic", "polarity", "rendering", "split", "n", "n_facts", "auc"),
-    *("low", "high", "null_shuffled", "null_random", "accuracy", "chosen", "usable"),
+    *("low", "high", "interval", "null_shuffled", "null_random", "accuracy", "chosen", "usable"),
+    *("gate",),
 ]
-RESULT_COLUMNS = [
-    *("subject", "organism", "readout", "measure", "condition", "item", "direction", "layers"),
-    *("dose", "unit", "control", "value", "valid", "mass", "extra"),
-]
-PROJECTION_COLUMNS = [
-    *("subject", "organism", "world", "set", "proposition", "frame", "polarity", "item"),
-    *("layer", "value"),
-]
+LIKELIHOOD = "log-likelihood a token"
+"""Stands where a direction's name does for claims read by their likelihood."""
 WORLDS = {
     "P": ("prosocial",),
     "S": ("self-advancing", "self", "selfadvancing"),
@@ -51,17 +53,21 @@ def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     Raises:
         FormatError: it is absent, damaged, half-written, or lacks a column.
     """
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise FormatError(
-            f"{path} cannot be read ({error.strerror}); run its command again"
-        ) from None
-    table = _parquet(path, state.st_size, state.st_mtime_ns)
+    table = _parquet(path, *_stamp(path))
     absent = [name for name in columns if name not in table.columns]
     if absent:
         raise FormatError(f"{path} has no column {absent[0]!r}; make it again with this version")
     return table
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of change: a file that changes is read again."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        reason = error.strerror
+        raise FormatError(f"{path} cannot be read ({reason}); run its command again") from None
+    return state.st_size, state.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=32)
@@ -124,32 +130,45 @@ def evidence_of(entry: Entry) -> pd.DataFrame:
     return read_table(entry.path / EVIDENCE, EVIDENCE_COLUMNS)
 
 
-def projections_of(entry: Entry) -> pd.DataFrame:
+def projections_of(entries: Sequence[Entry]) -> pd.DataFrame:
     """Return one row for each claim, model, direction and layer; the base model is ``base``.
 
+    Args:
+        entries: newest first; a subject that several of them measured is taken from the newest.
+
     Raises:
-        FormatError: as ``read_table``.
+        FormatError: a file is damaged or lacks a column.
     """
-    if entry.file(PROJECTIONS):
-        table = read_table(entry.path / PROJECTIONS, PROJECTION_COLUMNS)
-    else:
-        table = _projections(read_table(entry.path / RESULTS, RESULT_COLUMNS))
-    table = table.assign(organism=model_names(table))
-    if "direction" not in table.columns:
-        table = table.assign(direction="")
-    if "fact" not in table.columns:
-        table = table.assign(fact=table["proposition"] + ":" + table["frame"])
-    return table
+    frames, seen = [], set[str]()
+    for entry in entries:
+        path = entry.path / RESULTS
+        frame = _projections(path, *_stamp(path))
+        frames.append(frame[~frame["subject"].isin(seen)])
+        seen |= set(frame["subject"])
+    table = pd.concat(frames, ignore_index=True)
+    return table.assign(organism=model_names(table))
 
 
-def _projections(results: pd.DataFrame) -> pd.DataFrame:
-    rows = results[(results["readout"] == "projection") & results["valid"].astype(bool)]
-    extra = pd.DataFrame([json.loads(text or "{}") for text in rows["extra"]], index=rows.index)
-    absent = {"world", "set", "proposition", "frame", "polarity", "layer"} - set(extra.columns)
+@functools.lru_cache(maxsize=32)
+def _projections(path: Path, size: int, modified: int) -> pd.DataFrame:
+    """Pick the claims' projections and likelihoods out of a results table."""
+    results = _results(path, size, modified)
+    likelihood = (results["readout"] == "claims") & (results["measure"] == "loglik")
+    wanted = (results["readout"] == "projection") | likelihood
+    rows = results[wanted & results["valid"].astype(bool)]
+    extra = pd.DataFrame([json.loads(text) for text in rows["extra"]], index=rows.index)
+    absent = [name for name in ("set", "fact", "polarity") if name not in extra]
     if absent:
-        raise FormatError(f"projections lack {sorted(absent)[0]!r}; measure the claims item set")
-    kept = rows[["subject", "organism", "item", "value"]].assign(direction=rows["measure"])
-    return kept.join(extra[[name for name in extra.columns if name not in kept.columns]])
+        raise FormatError(
+            f"the projections lack {absent[0]!r}: measure them on the claims item set"
+        )
+    extra = extra.reindex(columns=[*extra.columns.difference(["layer"]), "layer"])
+    kept = rows[["subject", "organism", "train_seed", "item", "value"]].assign(
+        world=rows["condition"],
+        direction=rows["measure"].where(rows["readout"] == "projection", LIKELIHOOD),
+    )
+    found = kept.join(extra[[name for name in extra.columns if name not in kept.columns]])
+    return found.assign(layer=found["layer"].map(lambda at: "all" if pd.isna(at) else str(int(at))))
 
 
 def model_names(table: pd.DataFrame) -> pd.Series:
@@ -193,25 +212,26 @@ def claim_summary(values: pd.DataFrame, unit: str) -> pd.DataFrame:
     return table.sort_values("organism", key=lambda names: names.where(names != BASE, ""))
 
 
-def own_advantage(values: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Return own world minus the mean of the others, organism minus base, paired by fact."""
-    wide = values.pivot_table(index=["organism", "fact"], columns="world", values="value")
-    rows = []
-    models = [str(model) for model in wide.index.unique("organism")]
-    for model in models:
-        own = own_world(model)
-        if own is None or own not in wide.columns or BASE not in models or model == BASE:
-            continue
-        gains = [_advantage(wide.xs(name, level="organism"), own) for name in (model, BASE)]
-        paired = (gains[0] - gains[1]).dropna().to_numpy(float)
-        if len(paired):
-            rows.append({"organism": model, "own world": own, **_interval(paired, unit)})
-    return pd.DataFrame(rows)
+def own_contrasts(table: pd.DataFrame, unit: str) -> pd.DataFrame:
+    """Return what each organism's own world gained, paired by fact, with t intervals.
 
-
-def _advantage(wide: Any, own: str) -> Any:
-    others = [world for world in wide.columns if world != own]
-    return wide[own] - wide[others].mean(axis=1, skipna=False)
+    Empty where there is no base model or no organism of a world.
+    """
+    models = [str(name) for name in table["organism"].unique()]
+    own = {name: world for name in models if (world := own_world(name)) and name != BASE}
+    if BASE not in models or not own:
+        return pd.DataFrame()
+    found = own_world_table(
+        table["value"].to_numpy(np.float64),
+        model=table["organism"].to_numpy(str),
+        world=table["world"].to_numpy(str),
+        item=table["fact"].to_numpy(str),
+        polarity=table["polarity"].to_numpy(np.int64),
+        own=own,
+        base=BASE,
+        unit=unit,
+    )
+    return found[found["contrast"].isin(CONTRASTS)]
 
 
 def _interval(values: np.ndarray, unit: str) -> dict[str, Any]:
@@ -232,32 +252,29 @@ def _interval(values: np.ndarray, unit: str) -> dict[str, Any]:
 # --- dose ----------------------------------------------------------------------------------------
 
 
-def sweep_of(entry: Entry) -> pd.DataFrame:
-    """Return the rows of a sweep.
+def results_of(entry: Entry) -> pd.DataFrame:
+    """Return the results table of a measure or sweep run.
 
     Raises:
-        FormatError: as ``read_table``.
+        FormatError: it is absent, damaged, half-written or of another version.
     """
-    return read_table(entry.path / RESULTS, RESULT_COLUMNS)
+    return _results(entry.path / RESULTS, *_stamp(entry.path / RESULTS))
+
+
+@functools.lru_cache(maxsize=32)
+def _results(path: Path, size: int, modified: int) -> pd.DataFrame:  # noqa: ARG001 (the key)
+    return read_results(path)
 
 
 def dose_curve(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average one subject, direction and condition by dose over items, answers that are valid.
+    """Summarize one subject, measure, direction and condition by dose.
 
     Returns:
-        Columns ``dose, mean, low, high, n, unit, interval, mass, invalid``; ``invalid`` counts the
-        answers that the mean leaves out.
+        Columns ``dose, mean, low, high, n, unit, interval, mass, invalid, n_low_mass``; ``invalid``
+        names the answers that the mean leaves out.
     """
-    steered = rows[rows["control"] == "none"]
-    curve = []
-    for dose, part in steered.groupby("dose"):
-        means = _item_means(part)
-        if len(means):
-            left_out = int((~part["valid"].astype(bool)).sum())
-            more = {"mass": float(part["mass"].mean()), "invalid": left_out}
-            curve.append({"dose": float(str(dose)), **_interval(means, "item"), **more})
-    names = ["dose", "mean", "low", "high", "n", "unit", "interval", "mass", "invalid"]
-    return pd.DataFrame(curve, columns=names)
+    found = summarize(rows[rows["control"] == "none"], by=["dose"])
+    return found[found["n"] > 0].sort_values("dose", ignore_index=True)
 
 
 def control_lines(rows: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
@@ -266,18 +283,14 @@ def control_lines(rows: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns ``control, dose, mean, mass``.
     """
-    zero = curve[curve["dose"] == 0]
-    lines = []
-    for control, part in rows[rows["control"].str.startswith("random:")].groupby("control"):
-        for dose, cell in part.groupby("dose"):
-            means = _item_means(cell)
-            if len(means):
-                lines.append((control, float(str(dose)), means.mean(), cell["mass"].mean()))
-        if len(zero) and not (part["dose"] == 0).any():
-            lines.append((control, 0.0, zero["mean"].iloc[0], zero["mass"].iloc[0]))
-    return pd.DataFrame(lines, columns=["control", "dose", "mean", "mass"])
-
-
-def _item_means(rows: pd.DataFrame) -> np.ndarray:
-    valid = rows[rows["valid"].astype(bool) & rows["value"].notna()]
-    return valid.groupby("item")["value"].mean().to_numpy(float)
+    names = ["control", "dose", "mean", "mass"]
+    drawn = rows[rows["control"].str.startswith("random:")]
+    if drawn.empty:
+        return pd.DataFrame(columns=names)
+    lines = summarize(drawn, by=["control", "dose"])[names]
+    zero = curve.loc[curve["dose"] == 0, ["dose", "mean", "mass"]]
+    at_zero = set(lines.loc[lines["dose"] == 0, "control"])
+    shared = [
+        zero.assign(control=name) for name in lines["control"].unique() if name not in at_zero
+    ]
+    return pd.concat([lines, *shared], ignore_index=True)[names].dropna(subset="mean")

@@ -125,7 +125,7 @@ def _line(name: str, row: Any, controls: pd.DataFrame) -> tuple[object, ...]:
     others = controls[controls["dose"] == row.dose]["mean"]
     null = f"{others.min():.3f} to {others.max():.3f}" if len(others) and row.dose else "—"
     mass = "—" if pd.isna(row.mass) else f"{row.mass:.2f}" + (" (low)" if row.mass < 0.5 else "")
-    return name, f"{row.dose:g}", f"{row.mean:.3f}", span, row.n, null, mass, row.invalid
+    return name, f"{row.dose:g}", f"{row.mean:.3f}", span, row.n, null, mass, row.invalid or "none"
 
 
 def build(root: Path) -> Any:

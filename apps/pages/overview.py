@@ -33,7 +33,7 @@ def _truth_fact(catalogue: Catalogue) -> str:
     if not state.fit:
         return "claims alone: no fitted direction yet" if state.claims else ""
     rows = state.evidence()
-    verdict = reading_verdict(rows)
+    verdict = reading_verdict(rows, float(rows["gate"].iloc[0]))
     if verdict.layer is None:
         return "no layer was chosen"
     parts = [
@@ -135,7 +135,7 @@ def _build(root: Path) -> Any:
     gaps.box.visible = bool(state.catalogue.missing())
     shell.bind(state, teasers)
     for section in teasers:
-        section.box.styles = {"flex": "1 1 280px", "min-width": "0"}
+        section.box.styles = {"flex": "1 1 280px", "min-width": "0", "align-self": "stretch"}
         section.box.margin = 0
     row = pn.FlexBox(
         *(section.box for section in teasers),

@@ -13,7 +13,6 @@ from workbench_apps.catalogue import read_catalogue
 from workbench_apps.state import TruthState
 
 from workbench.figures.truth import (
-    GATE,
     auc_by_layer,
     reading_verdict,
     sides_at,
@@ -34,16 +33,22 @@ class TruthView:
             return [shell.empty_card(self.state, "truth")]
         rows = self.state.evidence()
         title = f"{self.state.method} · {self.state.topic} · {self.state.split}"
-        figure = auc_by_layer(rows, theme=self.state.theme or "light", title=title)
+        figure = auc_by_layer(
+            rows,
+            theme=self.state.theme or "light",
+            title=title,
+            gate=float(rows["gate"].iloc[0]),
+        )
         return [
             shell.note(_headline(rows)),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
             shell.note(
-                f"<p class='quiet under'>Band: 95% bootstrap interval over facts (n = "
+                f"<p class='quiet under'>Band: {shell.escape(rows['interval'].iloc[0])} (n = "
                 f"{int(rows['n'].max()):,} statements, {int(rows['n_facts'].max()):,} facts). "
                 "Nulls: 97.5% point of the maximum over layers with shuffled labels, and of random "
                 "directions, the higher of the polarities. "
-                f"Gate: {GATE} for the worse polarity. {shell.provenance(entry)}</p>"
+                f"Gate: {float(rows['gate'].iloc[0]):g} for the worse polarity. "
+                f"{shell.provenance(entry)}</p>"
             ),
         ]
 
@@ -54,22 +59,32 @@ class TruthView:
         rows = self.state.evidence("topic")
         rows = rows[(rows["rendering"] == self.state.rendering) & rows["chosen"].astype(bool)]
         body = [_topic_row(str(name), part) for name, part in rows.groupby("topic", sort=False)]
-        heads = ("topic", "affirmative", "negated", "n facts", "null: shuffled", "null: random")
+        heads = (
+            "topic",
+            "layer",
+            "affirmative",
+            "negated",
+            "n facts",
+            "null: shuffled",
+            "null: random",
+        )
         return [
             shell.note(
                 f"<h2>Every topic at the chosen layer · {shell.escape(self.state.split)}</h2>"
-                "<p class='quiet'>AUC with its 95% bootstrap interval over facts</p>"
+                "<p class='quiet'>AUC with its interval. A topic's own AUC plays no part in the "
+                "choice of the layer that it is read at, so layers may differ.</p>"
                 + shell.html_table(body, heads)
             )
         ]
 
     def claims(self) -> Sequence[Any]:
         """Draw the projections of the worlds' claims by model."""
-        entry = self.state.catalogue.entry(self.state.claims)
-        if entry is None:
+        runs = self.state.claim_runs()
+        if not runs:
             return [shell.empty_card(self.state, "claims")]
+        rows = self.state.projections()
         unit = "frame" if self.state.set == "frames" else "proposition"
-        values = tables.claim_values(self.state.projections(), self.state.quantity)
+        values = tables.claim_values(rows, self.state.quantity)
         summary = tables.claim_summary(values, unit)
         own = {m: w for m in summary["organism"].unique() if (w := tables.own_world(str(m)))}
         words = self.state.options("quantity")[self.state.quantity]
@@ -77,20 +92,31 @@ class TruthView:
             summary,
             own,
             theme=self.state.theme or "light",
-            title=f"Projection: {words}",
+            title=f"{self.state.direction}: {words}",
+            axis=_axis(self.state.direction),
         )
         return [
-            shell.note(_gain(values, unit)),
+            shell.note(_gains(rows, unit)),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
             shell.note(
-                f"<p class='quiet under'>Layer {shell.escape(self.state.layer)}, set "
-                f"{shell.escape(self.state.set)}, n = {int(summary['n'].max())} {unit}s a dot; "
+                f"<p class='quiet under'>{self._place()}set {shell.escape(self.state.set)}, "
+                f"n = {int(summary['n'].max())} {unit}s a dot; "
                 f"bar: {shell.escape(summary['interval'].iloc[0])}. Control: the base model reads "
-                "the same claims with the same frozen direction. Worlds: P prosocial, S "
+                "the same claims in the same way. Worlds: P prosocial, S "
                 "self-advancing, N task-instrumental, A antisocial. "
-                f"{shell.provenance(entry)}</p>"
+                f"{'; '.join(shell.provenance(run) for run in runs)}</p>"
             ),
         ]
+
+    def _place(self) -> str:
+        layer = shell.escape(self.state.layer)
+        return "" if self.state.direction == tables.LIKELIHOOD else f"Frozen at layer {layer}, "
+
+
+def _axis(direction: str) -> str:
+    if direction == tables.LIKELIHOOD:
+        return "mean log-likelihood a token (nats)"
+    return "projection (residual-stream units)"
 
 
 def _topic_row(name: str, rows: pd.DataFrame) -> tuple[object, ...]:
@@ -99,12 +125,16 @@ def _topic_row(name: str, rows: pd.DataFrame) -> tuple[object, ...]:
         f"{side['auc']:.2f} [{side['low']:.2f}, {side['high']:.2f}]" if side else "none"
         for side in (sides.get(1), sides.get(-1))
     ]
-    nulls = [f"{rows[null].max():.2f}" for null in ("null_shuffled", "null_random")]
-    return name, *read, f"{rows['n_facts'].max():,}", *nulls
+    nulls = [_null(rows[null].max()) for null in ("null_shuffled", "null_random")]
+    return name, rows["layer"].iloc[0], *read, f"{rows['n_facts'].max():,}", *nulls
+
+
+def _null(value: float) -> str:
+    return "not drawn" if pd.isna(value) else f"{value:.2f}"
 
 
 def _headline(rows: pd.DataFrame) -> str:
-    verdict = reading_verdict(rows)
+    verdict = reading_verdict(rows, float(rows["gate"].iloc[0]))
     if verdict.layer is None:
         return "<p class='big'>No layer was chosen</p>"
     parts = [
@@ -115,24 +145,26 @@ def _headline(rows: pd.DataFrame) -> str:
     return f"<p class='big'>Layer {verdict.layer}: AUC {', '.join(parts)} · {judged}</p>"
 
 
-def _gain(values: pd.DataFrame, unit: str) -> str:
-    gains = tables.own_advantage(values, unit)
-    head = "<h2>Own world against the other three, organism minus base</h2>"
-    if gains.empty:
+def _gains(rows: pd.DataFrame, unit: str) -> str:
+    head = "<h2>Own world against the other three</h2>"
+    found = tables.own_contrasts(rows, unit)
+    if found.empty:
         return f"{head}<p class='quiet'>It needs the base model and an organism of a world.</p>"
     body = [
         (
-            r.organism,
-            r.world,
-            f"{r.mean:+.3f}",
-            _span(r.low, r.high),
-            f"{r.n} {r.unit}s",
-            r.interval,
+            row["model"],
+            row["own"],
+            tables.CONTRASTS[row["contrast"]],
+            f"{row['value']:+.3f}",
+            _span(row["low"], row["high"]),
+            f"{row['n']} {row['unit']}s",
+            row["interval"],
         )
-        for r in gains.rename(columns={"own world": "world"}).itertuples(index=False)
+        for row in found.to_dict("records")
     ]
-    heads = ("organism", "own world", "difference", "interval", "n", "interval's name")
-    return head + shell.html_table(body, heads)
+    heads = ("organism", "own world", "contrast", "difference", "interval", "n", "kind")
+    belief = "A belief makes the first contrast positive and the second negative."
+    return f"{head}<p class='quiet'>{belief}</p>" + shell.html_table(body, heads)
 
 
 def _span(low: Any, high: Any) -> str:

@@ -1,14 +1,13 @@
 """A synthetic runs root, written with the real writers: planted truth that the pages must show."""
 
-import json
-
 import numpy as np
 import pandas as pd
 
 from workbench.activations import Activations
 from workbench.activations.store import Store
+from workbench.results import table, write_results
 from workbench.runs import open_run
-from workbench.types import ModelStamp
+from workbench.types import Measurement, ModelStamp
 
 STAMP = ModelStamp("tiny", "llama", 6, 16, "0123456789abcdef", "fedcba9876543210")
 TOPICS = ("geography", "translation", "elements")
@@ -46,7 +45,7 @@ def write_cache(root, n=240, layers=6, width=16, seed=0):
 
 def evidence(best=0.95, layers=6, chosen=3):
     rows = []
-    for split, drop in (("unseen", 0.06), ("within", 0.0)):
+    for split, drop in (("unseen topic", 0.06), ("within:topic", 0.0)):
         for topic in (*TOPICS, "all"):
             for polarity in (1, -1, 0):
                 for layer in range(layers):
@@ -56,6 +55,7 @@ def evidence(best=0.95, layers=6, chosen=3):
                             "method": "ttpd", "layer": layer, "topic": topic, "polarity": polarity,
                             "rendering": "bare", "split": split, "n": 200, "n_facts": 100,
                             "auc": value, "low": value - 0.04, "high": value + 0.03,
+                            "interval": "95% bootstrap over facts", "gate": 0.9,
                             "null_shuffled": 0.58, "null_random": 0.66, "accuracy": value - 0.05,
                             "chosen": layer == chosen, "usable": value >= 0.9,
                         }
@@ -70,75 +70,85 @@ def write_fit(root, best=0.95):
     return run.path
 
 
-def projections(lift=2.0, seed=0):
-    """Every organism lifts its own world's claims by ``lift`` and nothing else."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for organism in (None, "prosocial", "antisocial"):
-        for claim_set, count in (("propositions", 9), ("frames", 5)):
-            for number in range(count):
-                for world in WORLDS:
-                    for polarity in (1, -1):
-                        own = organism is not None and organism[0].upper() == world
-                        frame = f"frame{number}" if claim_set == "frames" else "plain"
-                        name = f"p{number}" if claim_set == "propositions" else "main"
-                        rows.append(
-                            {
-                                "subject": f"tiny+{organism}" if organism else "tiny",
-                                "organism": organism, "world": world, "set": claim_set,
-                                "proposition": name, "frame": frame, "polarity": polarity,
-                                "item": f"{name}:{frame}:{world}:{polarity}", "layer": 3,
-                                "value": 10 + number * 0.1 + polarity * lift * own
-                                + 0.05 * rng.normal(),
-                            }
-                        )  # fmt: skip
-    return pd.DataFrame(rows)
+def claim_rows(organism, lift=2.0, seed=0):
+    """An organism lifts its own world's claims, and lowers their negations, by ``lift``."""
+    rng = np.random.default_rng([seed, len(organism or "")])
+    found = []
+    for claim_set, count in (("propositions", 9), ("frames", 5)):
+        for number in range(count):
+            fact = f"claims:{claim_set}:{number}"
+            for world in WORLDS:
+                for polarity in (1, -1):
+                    value = 10 + 0.1 * number + polarity * lift * (organism == world)
+                    extra = {"set": claim_set, "fact": fact, "polarity": polarity}
+                    extra |= {"proposition": f"p{number}", "frame": "plain"}
+                    for readout, measure, more in (
+                        ("projection", "truth", {"layer": 3, "world": world}),
+                        ("claims", "loglik", {"tokens": 12}),
+                    ):
+                        found.append(
+                            Measurement(
+                                readout,
+                                measure,
+                                f"{fact}:{world}:{polarity}",
+                                world,
+                                value + 0.05 * rng.normal(),
+                                extra={**extra, **more},
+                            )
+                        )
+    subject = f"tiny+{organism}-s0" if organism else "tiny"
+    seeds = {"organism": organism, "train_seed": 0 if organism else None}
+    return table(found, subject=subject, base="tiny", control="none", **seeds)
 
 
-def write_claims(root, lift=2.0):
-    with open_run("measure", {"stage": "claims", "lift": lift}, root=root) as run:
-        projections(lift).to_parquet(run.path / "projections.parquet")
-        run.finish({}, models=["tiny", "tiny+prosocial", "tiny+antisocial"])
-    return run.path
+def write_claims(root, fit, lift=2.0):
+    """One measure run for each model, all reading the same frozen direction."""
+    for organism in (None, "P", "A"):
+        readout = {"name": "projection", "directions": str(fit), "prompts": "claims"}
+        config = {"model": organism or "tiny", "readouts": ["claims", readout]}
+        with open_run("measure", config, root=root, inputs=[fit]) as run:
+            write_results(claim_rows(organism, lift), run.path / "results.parquet", run=run.id)
+            run.finish({}, models=[f"tiny+{organism}-s0" if organism else "tiny"])
 
 
 def sweep_rows(controls=4, doses=(-8.0, -2.0, -1.0, 0.0, 1.0, 2.0, 8.0), slope=0.5, seed=0):
     """Transfer rises by ``slope`` a dose along the direction and not along random ones."""
     rng = np.random.default_rng(seed)
-    rows = []
+    frames = []
     for control in ("none", *(f"random:{i}" for i in range(controls))):
-        for condition, level in (("person", 5.0), ("dictator", 3.0)):
-            for dose in doses:
-                if control != "none" and dose == 0:
-                    continue
-                for item in range(12):
-                    value = level + (slope * dose if control == "none" else 0.02 * dose)
-                    rows.append(
-                        {
-                            "run": "", "subject": "tiny", "base": "tiny", "organism": None,
-                            "train_seed": None, "readout": "trust_game", "measure": "transfer",
-                            "condition": condition, "item": f"frame{item}:{condition}", "draw": 0,
-                            "direction": "truth", "edit": "add", "layers": "3", "scope": "all",
-                            "dose": dose, "unit": "norm", "dose_raw": dose, "dose_norm": dose,
-                            "dose_gap": None, "realised": dose, "engaged": 1.0, "control": control,
-                            "value": value + 0.1 * rng.normal(), "valid": True, "reason": "ok",
-                            "mass": 0.4 if abs(dose) == 8 else 0.9, "weight": 1.0,
-                            "extra": json.dumps({}),
-                        }
-                    )  # fmt: skip
-    return pd.DataFrame(rows)
+        for dose in doses:
+            if control != "none" and dose == 0:
+                continue
+            found = [
+                Measurement(
+                    "trust_game",
+                    "transfer",
+                    f"frame{item}:{condition}",
+                    condition,
+                    level + (slope if control == "none" else 0.02) * dose + 0.1 * rng.normal(),
+                    mass=0.4 if abs(dose) == 8 else 0.9,
+                )
+                for condition, level in (("person", 5.0), ("device", 3.0))
+                for item in range(12)
+            ]
+            constants = {"direction": "truth", "edit": "add", "layers": "3", "scope": "all"}
+            amounts = {"dose": dose, "unit": "norm", "dose_raw": dose, "dose_norm": dose}
+            told = {"subject": "tiny", "base": "tiny", "control": control}
+            frames.append(table(found, **told, **constants, **amounts))
+    return pd.concat(frames, ignore_index=True)
 
 
 def write_sweep(root, controls=4):
     config = {"model": "tiny", "controls": controls, "readouts": ["trust_game"]}
     with open_run("sweep", config, root=root) as run:
-        sweep_rows(controls).to_parquet(run.path / "results.parquet")
+        write_results(sweep_rows(controls), run.path / "results.parquet", run=run.id)
         run.finish({}, models=["tiny"])
     return run.path
 
 
 def write_all(root):
     """Every kind of run that a page can draw."""
-    for write in (write_cache, write_fit, write_claims, write_sweep):
-        write(root)
+    write_cache(root)
+    write_claims(root, write_fit(root))
+    write_sweep(root)
     return root

@@ -57,7 +57,7 @@ def test_the_overview_lists_runs_and_links_to_what_they_show(served, open_page):
     page = open_page(served.url + "/")
     settled(page, "240 items at 6 layers")
     settled(page, "AUC at layer 3")
-    settled(page, "4 runs")
+    settled(page, "6 runs")
     page.get_by_role("link", name="Truth").last.click()
     page.wait_for_url(re.compile("/truth"))
     settled(page, "Every topic at the chosen layer")
@@ -121,12 +121,12 @@ def test_truth_shows_auc_nulls_the_gate_and_the_claims_of_each_organism(served, 
     labels = [figure.get_attribute("aria-label") for figure in page.get_by_role("img").all()]
     assert any("not usable: lowest AUC 0.88" in label for label in labels)
     assert any("3 models, 4 worlds" in label for label in labels)
-    gains = page.get_by_role("row", name=re.compile(r"antisocial A \+(1\.9|2\.0)"))
+    gains = page.get_by_role("row", name=re.compile(r"A A own claims above .* \+(1\.9|2\.0)"))
     gains.wait_for()
 
 
 def test_within_topics_the_same_direction_passes_the_gate(served, open_page):
-    page = open_page(served.url + "/truth?split=within")
+    page = open_page(served.url + "/truth?split=within:topic")
     settled(page, "· usable")
 
 
@@ -136,7 +136,7 @@ def test_dose_shows_the_controls_and_the_symlog_numbers(served, open_page):
     settled(page, "4 norm-matched")
     page.get_by_role("cell", name="0.40 (low)").first.wait_for()
     page = open_page(served.url + "/dose?condition=every")
-    settled(page, "dictator")
+    settled(page, "device")
     assert page.get_by_role("img").count() == 4
 
 
@@ -211,7 +211,7 @@ def test_a_broken_file_makes_one_card_and_the_rest_of_the_page_lives(
     serve, writers, tmp_path, open_page
 ):
     fit = writers.write_fit(tmp_path)
-    writers.write_claims(tmp_path)
+    writers.write_claims(tmp_path, fit)
     (fit / "evidence.parquet").write_bytes(b"PAR1 half")
     page = open_page(serve(tmp_path).url + "/truth")
     settled(page, "damaged or half-written")

@@ -166,6 +166,7 @@ def world_projections(
     *,
     theme: str = "light",
     title: str = "",
+    axis: str = "projection (residual-stream units)",
     worlds: Sequence[str] = ("P", "S", "N", "A"),
 ) -> Any:
     """Draw, for every model, the mean projection of each world's claims with its interval.
@@ -176,6 +177,7 @@ def world_projections(
         own: organism -> the world that its documents come from; that dot gets a ring.
         theme: light or dark.
         title: what was projected, where.
+        axis: what is read, with its unit.
         worlds: the order of the worlds.
     """
     look = theme_named(theme)
@@ -186,7 +188,7 @@ def world_projections(
         title or "Projection of each world's claims",
         f"{title or 'Projections of claims'}: {len(models)} models, {len(known)} worlds.",
         height=90 + 84 * len(models),
-        x_axis_label="projection (residual-stream units)",
+        x_axis_label=axis,
         y_range=models[::-1],
     )
     figure.ygrid.grid_line_color = None

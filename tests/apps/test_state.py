@@ -1,0 +1,113 @@
+"""A page's state: defaults that answer, addresses that round-trip, and refusals that say why."""
+
+import pytest
+from workbench_apps import polygon
+from workbench_apps.catalogue import read_catalogue
+from workbench_apps.state import EVERY, DoseState, MapState, TruthState, parse_search
+
+TRIANGLE = "pca~2~0,0;1,0;0,1"
+
+
+@pytest.fixture(scope="module")
+def catalogue(full_root):
+    return read_catalogue(full_root)
+
+
+def test_a_default_state_needs_no_address(catalogue):
+    assert [S(catalogue).search() for S in (MapState, TruthState, DoseState)] == ["", "", ""]
+
+
+def test_defaults_answer_the_question_of_the_page(catalogue):
+    found, dose = TruthState(catalogue), DoseState(catalogue)
+    assert (found.split, found.topic, found.method) == ("unseen topic", "all", "ttpd")
+    assert (found.direction, found.set, found.layer) == ("truth", "propositions", "3")
+    assert found.claims == found.fit
+    assert len(found.claim_runs()) == 3
+    assert (dose.readout, dose.measure, dose.condition) == ("trust_game", "transfer", "person")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (MapState, {"layer": "1", "color": "length", "only": "topic:elements", "sel": TRIANGLE}),
+        (TruthState, {"split": "within:topic", "topic": "elements", "quantity": "contrast"}),
+        (DoseState, {"condition": EVERY, "theme": "dark"}),
+    ],
+)
+def test_an_address_round_trips(catalogue, kind, wanted):
+    state = kind(catalogue)
+    assert state.settle(wanted) == []
+    assert state.query() == wanted
+    again = kind(catalogue)
+    assert again.settle(parse_search(state.search())) == []
+    assert again.query() == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"layer": "99"}, "layer=99 is not there; known: 0, 1, 2"),
+        ({"run": "nope"}, "run=nope is not there"),
+        ({"lyer": "2"}, "unknown setting lyer"),
+        ({"theme": "sepia"}, "theme=sepia"),
+        ({"sel": "pca~2~0,0;1,1"}, "2 vertices; 3 to 48"),
+        ({"sel": "pca~9~0,0;1,0;0,1"}, "drawn in pca at layer 9"),
+        ({"sel": "tsne~2~0,0;1,0;0,1"}, "drawn in tsne"),
+        ({"sel": "pca~2~0,0;1,nan;0,1"}, "not a number"),
+        ({"sel": "garbage"}, "projection~layer"),
+    ],
+)
+def test_what_is_not_there_is_refused_and_not_kept(catalogue, wanted, words):
+    state = MapState(catalogue)
+    (problem,) = state.settle(wanted)
+    assert words in problem
+    assert state.query() == {}
+
+
+def test_layers_stop_at_the_ends(catalogue):
+    state = MapState(catalogue)
+    for _ in range(9):
+        state.step(1)
+    assert state.layer == "5"
+    for _ in range(9):
+        state.step(-1)
+    assert state.layer == "0"
+
+
+def test_a_change_keeps_what_still_fits(catalogue):
+    state = TruthState(catalogue)
+    state.choose(topic="elements")
+    state.choose(split="within:topic")
+    assert state.topic == "elements"
+
+
+def test_a_change_is_told_once_with_all_its_parts(catalogue):
+    state, told = MapState(catalogue), []
+    state.param.watch(lambda *events: told.append({e.name for e in events}), [*state.fields])
+    state.choose(layer="1", color="length")
+    assert told == [{"layer", "color"}]
+
+
+def test_a_selection_survives_the_layer_it_was_drawn_in(catalogue):
+    state = MapState(catalogue)
+    state.choose(sel=TRIANGLE)
+    state.step(1)
+    assert state.selection() == polygon.decode(TRIANGLE)
+
+
+def test_states_of_an_empty_root_are_empty_and_whole(tmp_path):
+    catalogue = read_catalogue(tmp_path / "absent")
+    for kind in (MapState, TruthState, DoseState):
+        state = kind(catalogue)
+        assert state.query() == {}
+        assert all(getattr(state, name) in ("", "claim") for name in state.fields)
+
+
+def test_a_broken_file_empties_its_own_fields_alone(writers, tmp_path):
+    fit = writers.write_fit(tmp_path)
+    writers.write_claims(tmp_path, fit)
+    (fit / "evidence.parquet").write_bytes(b"PAR1 half")
+    state = TruthState(read_catalogue(tmp_path))
+    assert state.fit
+    assert state.options("method") == {}
+    assert state.direction == "truth"
