@@ -327,3 +327,17 @@ def test_sizes_read_well():
         "8.8 MB",
         "3.0 TB",
     ]
+
+
+def test_a_start_that_failed_before_it_wrote_anything_does_not_block_its_folder(tmp_path):
+    out = tmp_path / "P-s0"
+    with pytest.raises(ConfigError, match="too few"), open_run("train", {"tokens": 5}, out=out):
+        raise ConfigError("too few")
+    with open_run("train", {"tokens": 6}, out=out) as run:
+        assert run.state == "new"
+        run.finish()
+    with (
+        pytest.raises(MismatchError, match="tokens"),
+        open_run("train", {"tokens": 7}, out=out),
+    ):
+        pass

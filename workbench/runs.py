@@ -336,6 +336,9 @@ def _settle(folder: Path, run: Run, force: bool) -> Literal["new", "resumed", "d
     clear_temporaries(folder)
     if not any(folder.iterdir()):
         return "new"
+    if _holds_nothing(folder):
+        (folder / MANIFEST).unlink()
+        return "new"
     reason = _foreign(folder, run)
     if reason is None:
         old = read_run(folder)
@@ -347,6 +350,13 @@ def _settle(folder: Path, run: Run, force: bool) -> Literal["new", "resumed", "d
     folder.rename(aside)
     logger.info("moved %s aside to %s", folder, aside)
     return "new"
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Say whether a run failed here before it wrote anything: a typo must not block a name."""
+    if [path.name for path in folder.iterdir()] != [MANIFEST]:
+        return False
+    return read_run(folder).status == "failed"
 
 
 def _foreign(folder: Path, run: Run) -> str | None:
