@@ -12,7 +12,7 @@ from workbench.errors import ConfigError, FormatError
 from workbench.files import write_bytes
 from workbench.runs import differing
 
-FORMAT = "workbench.organism"
+FORMAT = "interp-workbench/organism"
 VERSION = 1
 CARD = "card.json"
 LOG = "train_log.jsonl"

@@ -160,6 +160,8 @@ def _adapted(model: Any, source: Source) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
+            # PEFT reads a property that newer transformers renamed.
+            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
             return peft.PeftModel.from_pretrained(
                 model, source.adapter_path, revision=source.adapter_revision
             )
