@@ -146,7 +146,7 @@ def fit(
         acts: activations whose columns hold the labels.
         method: a registered method, such as ``mass_mean`` or ``ttpd``.
         y: column of 0/1 labels; positive projections mean 1.
-        groups: column to center within, such as the topic.
+        groups: column such as the topic; ``ttpd`` centers within it.
         polarity: column of +1 (affirmed) and -1 (negated).
         params: of the method.
 

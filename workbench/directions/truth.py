@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from workbench.directions.cells import cells
 from workbench.directions.container import Directions
