@@ -78,15 +78,15 @@ def run(
         _plan_study(config, as_json)
         return
     units = _run_study(config, root, force)
-    from workbench.pipelines.report import headline, write_report
+    from workbench.pipelines.report import as_text, headline, write_report
 
     table = headline(units)
     path = write_report(table, units, root / "study" / config.name)
     if as_json:
         _emit("run", config.name, "done", path, {"headline": table.to_dict("records")})
         return
-    _print_table(table)
-    print(f"\nTable, with every column: {path}")
+    print(as_text(table))
+    print(f"\nThe same as a table: {path}")
 
 
 @app.command()

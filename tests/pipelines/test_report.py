@@ -1,10 +1,12 @@
 """The headline of a study on tables with planted answers."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.pipelines.report import belief_rows, sweep_rows, trust_rows, truth_rows
+from workbench.pipelines.report import as_text, belief_rows, sweep_rows, trust_rows, truth_rows
 from workbench.results import table
 from workbench.types import Measurement
 
@@ -22,7 +24,7 @@ def claims(subject, gains, readout="claims", measure="loglik", polarities=(1,)):
             f"{proposition}:{world}:{polarity}",
             world,
             float(base[proposition, column] + gains.get((world, polarity), 0.0)),
-            extra={"fact": f"p{proposition}", "polarity": polarity},
+            extra={"proposition": f"p{proposition}", "polarity": polarity},
         )
         for proposition in range(8)
         for column, world in enumerate(WORLDS)
@@ -78,8 +80,9 @@ def sent(subject, shift, organism=None):
 
 def test_what_is_sent_is_shown_against_the_base():
     base, organism = trust_rows(pd.concat([sent("m", 0.0), sent("m+A-s0", -0.5, "A")]))
-    assert (base.value, organism.value) == (pytest.approx(1.0), pytest.approx(0.5))
-    assert organism.control == "-0.50 against the base; letter or answer mass 0.80"
+    assert (base.value, organism.value) == (pytest.approx(1.0), pytest.approx(-0.5))
+    assert organism.question == "dollars of 10 sent to a person, minus base"
+    assert organism.control == "the base at 1.00; answer mass 0.80"
     assert (organism.n, organism.unit) == (6, "frame")
 
 
@@ -99,6 +102,22 @@ def test_a_sweep_shows_its_slope_beside_those_of_random_directions():
     assert row.control == "random slopes -0.20 to +0.10 (n = 2)"
     (bare,) = sweep_rows(frames := pd.concat(frames).query("control == 'none'"))
     assert bare.control == "no random control was run"
+
+
+def test_frames_of_one_proposition_count_once():
+    base, organism = claims("m", {}), claims("m+P-s0", {("P", 1): 1.0})
+    frames = [
+        one.assign(item=one["item"] + f":{frame}") for frame in range(5) for one in (base, organism)
+    ]
+    (row,) = belief_rows(pd.concat(frames))
+    assert (row.n, row.value) == (8, pytest.approx(1.0))
+
+
+def test_the_text_names_n_and_the_interval_of_every_answer():
+    results = pd.concat([claims("m", {}), claims("m+P-s0", {("P", 1): 1.0})])
+    text = as_text(pd.DataFrame([asdict(row) for row in belief_rows(results)]))
+    assert "n = 8 propositions, 95% t over propositions" in text
+    assert "own alone, minus base: +1.000" in text
 
 
 def test_truth_below_its_gate_says_so():

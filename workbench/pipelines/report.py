@@ -12,7 +12,7 @@ from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import Done
-from workbench.stats import Interval, bootstrap_interval
+from workbench.stats import Interval, bootstrap_interval, paired_difference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,11 @@ SHOWN = {
     "own_change_minus_other_change": "change under negation, own minus others",
 }
 """Contrasts of a headline; a belief makes the first positive, the second negative."""
+TRUST = {
+    ("transfer", "person"): "dollars of 10 sent to a person",
+    ("transfer", "ai_user"): "dollars of 10 sent to a user of AI assistants",
+    ("expected_return", "person"): "dollars of 30 expected back from a person",
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,16 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
     return pd.DataFrame([asdict(row) for row in rows], columns=list(Row.__annotations__))
 
 
+def as_text(table: pd.DataFrame) -> str:
+    """Lay the headline out for a terminal: two lines for each answer."""
+    lines = []
+    for row in table.to_dict("records"):
+        ends = f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        said = f"{row['model']}: {ends}, n = {row['n']} {row['unit']}s, {row['interval']}"
+        lines += [row["question"], f"    {said}", f"    control: {row['control']}"]
+    return "\n".join(lines)
+
+
 def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder: Path) -> Path:
     """Write the headline and the list of its runs; return the table's path."""
     make_folder(folder)
@@ -74,6 +89,7 @@ def truth_rows(evidence: pd.DataFrame) -> Iterator[Row]:
     chosen = evidence[evidence["chosen"] & (evidence["polarity"] != 0)]
     for split, words in SPLITS.items():
         part = chosen[(chosen["split"] == split) & (chosen["topic"] == ALL_TOPICS)]
+        part = part.sort_values("polarity", ascending=False)
         for row in part.to_dict("records"):
             usable = "" if row["usable"] else f"; not usable (gate {row['gate']:g})"
             nulls = f"nulls {row['null_shuffled']:.2f} shuffled, {row['null_random']:.2f} random"
@@ -106,9 +122,12 @@ def belief_rows(results: pd.DataFrame | None) -> Iterator[Row]:
 
 
 def _paired(part: pd.DataFrame) -> pd.DataFrame:
-    """Add what pairs the worlds (a claim's fact, a question's id) and the polarity."""
+    """Add what pairs the worlds (a claim's proposition, a question's id) and the polarity.
+
+    Frames of one proposition are averaged, not counted as if they were independent.
+    """
     extra = part["extra"].map(json.loads)
-    pair = extra.map(lambda e: e.get("fact")).fillna(part["item"])
+    pair = extra.map(lambda e: e.get("proposition")).fillna(part["item"])
     return part.assign(pair=pair, polarity=extra.map(lambda e: e.get("polarity", 1)).astype(int))
 
 
@@ -145,26 +164,36 @@ def _alone(part: pd.DataFrame, model: str, world: str, base: str) -> str:
     claims = part[(part["polarity"] == 1) & (part["condition"] == world)]
     table = claims.pivot_table(index="pair", columns="subject", values="value")
     found = bootstrap_interval((table[model] - table[base]).to_numpy(float), unit="proposition")
-    return f"own alone against the base {found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    ends = f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    return f"the other three worlds' claims; own alone, minus base: {ends}"
 
 
 def trust_rows(results: pd.DataFrame | None) -> Iterator[Row]:
-    """What each model sends and expects, and how it differs from the base, paired by frame."""
+    """What the base sends and expects, and how each organism differs, paired by frame."""
     if results is None:
         return
     part = results[(results["readout"] == "trust_game") & results["valid"]]
-    for measure, words in (("transfer", "sent"), ("expected_return", "expected back")):
-        for counterpart in ("person", "ai_user"):
-            rows = part[(part["measure"] == measure) & (part["condition"] == counterpart)]
-            base = rows[rows["organism"].isna()].set_index("item")["value"]
-            for subject, own in rows.groupby("subject", sort=False):
-                found = bootstrap_interval(own["value"].to_numpy(float), unit="frame")
-                control = f"letter or answer mass {own['mass'].mean():.2f}"
-                if own["organism"].notna().all() and len(base):
-                    paired = own.set_index("item")["value"]
-                    shift = (paired - base.loc[paired.index]).mean()
-                    control = f"{shift:+.2f} against the base; {control}"
-                yield _row(f"${words}, {counterpart}", str(subject), found, control)
+    for (measure, counterpart), words in TRUST.items():
+        rows = part[(part["measure"] == measure) & (part["condition"] == counterpart)]
+        for _, whole in rows.groupby("base"):
+            yield from _against_base(whole, words)
+
+
+def _against_base(rows: pd.DataFrame, words: str) -> Iterator[Row]:
+    table = rows.pivot_table(index="item", columns="subject", values="value").dropna()
+    mass = rows.groupby("subject")["mass"].mean()
+    bases = rows.loc[rows["organism"].isna(), "subject"].unique()
+    for base in bases:
+        found = bootstrap_interval(table[base].to_numpy(float), unit="frame")
+        yield _row(words, str(base), found, f"none, a level; answer mass {mass[base]:.2f}")
+    if len(bases) != 1:
+        return
+    plain = table[bases[0]].to_numpy(float)
+    for subject in rows.loc[rows["organism"].notna(), "subject"].unique():
+        own = table[subject].to_numpy(float)
+        found = paired_difference(own, plain, unit="frame", method="bootstrap")
+        control = f"the base at {plain.mean():.2f}; answer mass {mass[subject]:.2f}"
+        yield _row(f"{words}, minus base", str(subject), found, control)
 
 
 def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:

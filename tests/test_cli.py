@@ -1,0 +1,216 @@
+"""The command line: what it prints, its exit codes, and no traceback for what a user can fix."""
+
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench import cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """``(*words) -> (exit code, stdout, stderr)`` inside an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["workbench", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def statements(tmp_path):
+    """Statements in three topics, both polarities, as a JSONL file."""
+    rows = []
+    for topic, letters in (("one", "ABCDEF"), ("two", "GHIJKL"), ("three", "MNOPQR")):
+        for letter in letters:
+            for label in (1, 0):
+                for polarity in (1, -1):
+                    text = f"the city of {letter} is{' not' if polarity < 0 else ''} in {label}."
+                    truth = label if polarity > 0 else 1 - label
+                    known = {"topic": topic, "polarity": polarity, "fact": letter, "label": truth}
+                    rows.append({"id": f"{letter}{label}{polarity}", "text": text, **known})
+    path = tmp_path / "statements.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+RECIPE = """
+[prompts]
+set = "statements"
+[fit]
+method = "mass_mean"
+[check]
+draws = 20
+bootstrap = 100
+"""
+
+
+def test_cache_fit_measure_and_list_from_the_shell(run, tiny_folder, statements, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    code, out, _ = run("cache", model, statements, "--device", "cpu", "--json")
+    cached = json.loads(out)
+    assert (code, cached["status"], cached["error"]) == (0, "done", None)
+    assert (
+        json.loads(run("cache", model, statements, "--device", "cpu", "--json")[1])["status"]
+        == "reused"
+    )
+
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    code, out, _ = run("fit", cached["path"], "--recipe", "recipe.toml", "--json")
+    fitted = json.loads(out)
+    assert code == 0, out
+    evidence = pd.read_parquet(f"{fitted['path']}/evidence.parquet")
+    assert set(evidence["polarity"]) == {1, -1, 0}
+    assert np.isfinite(evidence["auc"]).all()
+
+    code, out, _ = run("measure", model, "claims", "--device", "cpu")
+    assert code == 0
+    assert "95% bootstrap over items" in out
+
+    code, out, _ = run("list", "runs")
+    assert [line.split()[1] for line in out.splitlines()] == ["cache", "fit", "measure"]
+    code, out, _ = run("show", fitted["path"])
+    assert f"id: {fitted['id']}" in out
+    code, out, _ = run("verify", cached["path"])
+    assert code == 0
+    code, out, _ = run("pack", cached["path"], "packed.h5")
+    assert run("verify", "packed.h5")[0] == 0
+
+
+def test_a_sweep_file_writes_every_dose_and_its_controls(run, tiny_folder, statements, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    cached = json.loads(run("cache", model, statements, "--device", "cpu", "--json")[1])
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    fitted = json.loads(run("fit", cached["path"], "--recipe", "recipe.toml", "--json")[1])
+    (tmp_path / "sweep.toml").write_text(
+        f'model = "{model}"\ndevice = "cpu"\n'
+        f'directions = "{fitted["path"]}/directions.safetensors"\n'
+        'readouts = [{ name = "trust_game", measures = ["transfer"], counterparts = ["person"], '
+        'frames = ["plain"] }]\ndoses = [-1.0, 1.0]\nunit = "norm"\ncontrols = 2\n'
+    )
+    code, out, err = run("sweep", "sweep.toml", "--json")
+    assert code == 0, out + err
+    frame = pd.read_parquet(f"{json.loads(out)['path']}/results.parquet")
+    assert set(zip(frame["control"], frame["dose"], strict=True)) == {
+        ("none", -1.0), ("none", 0.0), ("none", 1.0),
+        ("random:0", -1.0), ("random:0", 1.0), ("random:1", -1.0), ("random:1", 1.0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("cache", "no-model", "statements"), ("no-model", "Give a hub id")),
+        (("cache", "MODEL", "no-set"), ("unknown prompt set 'no-set'", "statements")),
+        (("cache", "MODEL", "STATEMENTS", "--layers", "0,9"), ("9", "0 to 3")),
+        (("cache", "MODEL", "STATEMENTS", "--layers", "x"), ("--layers 'x'",)),
+        (("cache", "MODEL", "STATEMENTS", "--position", "last:judge"), ("judge",)),
+        (("cache", "MODEL", "STATEMENTS", "--set", "layer=3"), ("layer", "did you mean 'layers'")),
+        (("cache", "MODEL", "no-text.csv"), ("no column 'text'", "statement")),
+        (("cache", "MODEL", "twice.jsonl"), ("id 'a' stands 2 times",)),
+        (("fit", "nowhere"), ("nowhere",)),
+        (("measure", "MODEL", "trust"), ("unknown readout 'trust'", "trust_game")),
+        (("sweep", "absent.toml"), ("absent.toml",)),
+        (("sweep", "settings.json"), ("give the path of a .toml",)),
+        (("run", "absent"), ("absent",)),
+        (("show", "nothing"), ("'nothing' is no path",)),
+        (("show", "method", "mass_men"), ("Did you mean 'mass_mean'",)),
+        (("list", "method"), ("Did you mean 'methods'",)),
+        (("verify", "nothing"), ("'nothing' does not exist",)),
+        (("train", "no-docs", "--model", "MODEL"), ("no-docs",)),
+        (("measure", "half-adapter", "claims"), ("half-adapter", "base")),
+    ],
+)
+def test_a_mistake_is_named_with_the_next_step(
+    run, words, parts, tiny_folder, statements, tmp_path
+):
+    model = tiny_folder(tmp_path / "model")
+    (tmp_path / "no-text.csv").write_text("statement,label\nx,1\n")
+    (tmp_path / "twice.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n')
+    (tmp_path / "half-adapter").mkdir()
+    (tmp_path / "half-adapter" / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "gone"}'
+    )
+    (tmp_path / "half-adapter" / "adapter_model.safetensors").write_bytes(b"x")
+    names = {"MODEL": model, "STATEMENTS": statements}
+    code, out, err = run(*[names.get(word, word) for word in words])
+    assert (code, out) == (1, "")
+    assert "Traceback" not in err
+    for part in parts:
+        assert part in err
+    left = [path for path in tmp_path.rglob("*") if path.name.endswith((".tmp", ".part"))]
+    assert left == []
+
+
+def test_labels_of_one_class_are_refused_with_their_counts(run, tiny_folder, statements, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    rows = [json.loads(line) for line in statements.read_text().splitlines()]
+    one = tmp_path / "one.jsonl"
+    one.write_text("".join(json.dumps({**row, "label": 1}) + "\n" for row in rows))
+    cached = json.loads(run("cache", model, one, "--device", "cpu", "--json")[1])
+    code, _, err = run("fit", cached["path"])
+    assert code == 1
+    assert "label" in err
+    assert str(len(rows)) in err
+
+
+def test_a_truncated_shard_is_refused_with_the_way_to_mend_it(
+    run, tiny_folder, statements, tmp_path
+):
+    model = tiny_folder(tmp_path / "model")
+    cached = json.loads(run("cache", model, statements, "--device", "cpu", "--json")[1])
+    (shard,) = (tmp_path / cached["path"]).glob("acts/shards/*.h5")
+    shard.write_bytes(shard.read_bytes()[:-4096])
+    for words in (("fit", cached["path"]), ("verify", cached["path"])):
+        code, _, err = run(*words)
+        assert code == 1
+        assert shard.name in err
+
+
+def test_with_json_a_failure_is_an_object_too(run):
+    code, out, _ = run("fit", "nowhere", "--json")
+    said = json.loads(out)
+    assert (code, said["verb"], said["status"]) == (1, "fit", "failed")
+    assert "nowhere" in said["error"]
+
+
+def test_dry_prints_the_plan_and_writes_nothing(run, tiny_folder, statements, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    code, out, _ = run("cache", model, statements, "--dry", "--json")
+    planned = json.loads(out)
+    assert (code, planned["status"]) == (0, "planned")
+    assert planned["result"]["config"]["position"] == "last"
+    assert not (tmp_path / "runs").exists()
+    assert run("run", "demo", "--dry")[0] == 0
+    assert not (tmp_path / "runs").exists()
+
+
+def test_wrong_usage_ends_with_two(run):
+    assert run("cache")[0] == 2
+    assert run("cash")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["methods", "edits", "readouts", "engines", "recipes", "prompts", "studies"]
+)
+def test_each_kind_is_listed(run, kind):
+    code, out, _ = run("list", kind)
+    assert code == 0
+    assert out.strip()
+
+
+def test_a_registered_thing_is_described_by_its_parameters(run):
+    code, out, _ = run("show", "readout", "trust_game")
+    assert code == 0
+    assert "counterparts" in out
