@@ -98,3 +98,15 @@ def test_a_source_that_is_neither_a_set_nor_a_file_lists_the_sets():
         open_prompts("statments")
     with pytest.raises(ConfigError, match="keys are path"):
         open_prompts({"file": "x"})
+
+
+def test_facts_are_extracted_so_that_rows_about_one_thing_stay_together(tmp_path):
+    (tmp_path / "c.csv").write_text(
+        "text\nThe city of New York is in A.\nThe city of Bern is in B.\n"
+    )
+    table = {"path": str(tmp_path / "c.csv"), "extract": {"fact": "The city of (.+?) is"}}
+    assert open_prompts(table).columns["fact"].tolist() == ["New York", "Bern"]
+    with pytest.raises(ConfigError, match=r"finds nothing in 'The city of New York"):
+        open_prompts({**table, "extract": {"fact": "the town of (.+)"}})
+    with pytest.raises(ConfigError, match="with one group"):
+        open_prompts({**table, "extract": {"fact": "city"}})

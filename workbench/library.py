@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,14 @@ def open_prompts(source: Source) -> PromptSet:
     """Open one prompt set, or join several.
 
     Args:
-        source: an item set's name, a path, a prompt set; a table ``{path, text, where, columns}``
-            (``where`` keeps rows, ``columns`` adds constant ones, such as a topic that the file
-            does not name); or a list of these.
+        source: an item set's name, a path, a prompt set; a list of these; or a table
+            ``{path, text, where, columns, extract}``: ``where`` keeps rows, ``columns`` adds
+            constant columns (a topic that the file does not name), ``extract`` adds what the first
+            group of a regular expression finds in each text (the fact that a statement is about).
 
     Raises:
         UnknownNameError: a name that is neither an item set nor a file.
-        ConfigError: a table with an unknown key, or sets without common columns.
+        ConfigError: a table with an unknown key, or a text in which a pattern finds nothing.
     """
     if isinstance(source, PromptSet):
         return source
@@ -64,15 +66,30 @@ def sources(source: Source) -> list[Path]:
 
 
 def _table(source: Mapping[str, Any]) -> PromptSet:
-    extra = set(source) - {"path", "text", "where", "columns"}
+    extra = set(source) - {"path", "text", "where", "columns", "extract"}
     if extra or "path" not in source:
         raise ConfigError(
-            f"prompts {dict(source)!r}: keys are path (required), text, where, columns"
+            f"prompts {dict(source)!r}: keys are path (required), text, where, columns, extract"
         )
     found = read_prompts(locate(source["path"]), source.get("text"))
     found = found.where(**source.get("where", {}))
     added = {k: np.full(len(found), v) for k, v in source.get("columns", {}).items()}
+    added |= {k: _extracted(found, pattern) for k, pattern in source.get("extract", {}).items()}
     return PromptSet(found.ids, found.items, {**found.columns, **added}, found.source)
+
+
+def _extracted(prompts: PromptSet, pattern: str) -> np.ndarray:
+    try:
+        found = [re.search(pattern, str(item)) for item in prompts.items]
+        parts = [match and match[1] for match in found]
+    except (re.error, IndexError) as error:
+        raise ConfigError(
+            f"extract pattern {pattern!r}: {error}; write a regular expression with one group"
+        ) from None
+    if None in parts:
+        item = prompts.items[parts.index(None)]
+        raise ConfigError(f"{prompts.source}: pattern {pattern!r} finds nothing in {item!r}")
+    return np.array(parts)
 
 
 def _join(parts: Sequence[PromptSet]) -> PromptSet:

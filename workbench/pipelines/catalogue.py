@@ -197,4 +197,8 @@ def _table(path: Path) -> Row:
     import pandas as pd
 
     frame = pd.read_parquet(path)
+    if path.name == "evidence.parquet":
+        from workbench.pipelines.report import evidence_text
+
+        return {"rows": len(frame), "AUC by layer (* chosen)": evidence_text(frame)}
     return {"rows": len(frame), "columns": ", ".join(map(str, frame.columns))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +52,11 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
     import pandas as pd
 
     rows: list[Row] = []
-    for _, done in units:
-        if done.verb == "fit":
-            rows += truth_rows(pd.read_parquet(done.path / "evidence.parquet"))
+    fits = [(unit, done) for unit, done in units if done.verb == "fit"]
+    for unit, done in fits:
+        found = truth_rows(pd.read_parquet(done.path / "evidence.parquet"))
+        label = f"{unit.title}: " if len(fits) > 1 else ""
+        rows += [replace(row, question=label + row.question) for row in found]
     rows += belief_rows(_results(units, "measure"))
     rows += trust_rows(_results(units, "measure"))
     rows += sweep_rows(_results(units, "sweep"))
@@ -87,8 +89,8 @@ def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder
 def truth_rows(evidence: pd.DataFrame) -> Iterator[Row]:
     """Held-out AUC at the chosen block, by polarity, beside the null of the best block."""
     chosen = evidence[evidence["chosen"] & (evidence["polarity"] != 0)]
-    for split, words in SPLITS.items():
-        part = chosen[(chosen["split"] == split) & (chosen["topic"] == ALL_TOPICS)]
+    for split, topic, words in _readings(chosen):
+        part = chosen[(chosen["split"] == split) & (chosen["topic"] == topic)]
         part = part.sort_values("polarity", ascending=False)
         for row in part.to_dict("records"):
             usable = "" if row["usable"] else f"; not usable (gate {row['gate']:g})"
@@ -105,6 +107,40 @@ def truth_rows(evidence: pd.DataFrame) -> Iterator[Row]:
                 interval=row["interval"],
                 control=nulls + usable,
             )
+
+
+def _readings(chosen: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Yield split, topic and words: topics together where held out, apart in a further set."""
+    for split in chosen["split"].unique():
+        if split in SPLITS:
+            yield split, ALL_TOPICS, SPLITS[split]
+            continue
+        for topic in chosen.loc[chosen["split"] == split, "topic"].unique():
+            if topic != ALL_TOPICS:
+                yield split, topic, f"frozen on {topic}"
+
+
+def evidence_text(evidence: pd.DataFrame) -> str:
+    """Lay held-out AUC out by layer and polarity, one block of lines for each split and topic."""
+    kept = evidence[evidence["polarity"] != 0]
+    lines = []
+    for (split, topic), part in kept.groupby(["split", "topic"], sort=False):
+        sides = [part[part["polarity"] == side].set_index("layer") for side in SIDES]
+        known = [one for one in sides if len(one)]
+        lines.append(f"{split}, {topic}: {part['interval'].iloc[0]}")
+        for one, name in zip(sides, SIDES.values(), strict=True):
+            if len(one):
+                top = one.iloc[0]
+                lines.append(
+                    f"  {name}: n = {top['n']} ({top['n_facts']} facts), null of the best layer "
+                    f"{top['null_shuffled']:.2f} shuffled, {top['null_random']:.2f} random"
+                )
+        for layer in sorted(part["layer"].unique()):
+            cells = [one.loc[layer] for one in known]
+            mark = " *" if bool(cells[0]["chosen"]) else ""
+            numbers = [f"{c['auc']:.3f} [{c['low']:.3f}, {c['high']:.3f}]" for c in cells]
+            lines.append(f"  block {layer:>2}  {'  '.join(numbers)}{mark}")
+    return "\n".join(lines)
 
 
 def belief_rows(results: pd.DataFrame | None) -> Iterator[Row]:

@@ -243,7 +243,7 @@ def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[
     acts = open_activations(config.acts)
     if config.where:
         acts = acts.where(**config.where)
-    checks = {Path(path).name: open_activations(path) for path in config.check}
+    checks = {_set_name(path): open_activations(path) for path in config.check}
     recipe = read_recipe(config.recipe)
     if config.method is not None:
         fit = recipe.fit.model_copy(update={"method": config.method})
@@ -254,6 +254,12 @@ def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[
     save_directions(directions, run.path / "directions.safetensors")
     _save_frame(evidence, run.path / "evidence.parquet")
     return {"model": acts.model.key, "layer": directions.info["layer"], "rows": len(evidence)}
+
+
+def _set_name(path: str) -> str:
+    """Name a store by the run folder that it lies in."""
+    own = Path(path)
+    return own.parent.name if own.name == "acts" else own.stem
 
 
 def _measure(config: MeasureConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
