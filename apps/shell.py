@@ -97,6 +97,7 @@ th { font-weight: 600; opacity: 0.8; }
 """
 
 
+TABLE_STYLES = ":host .tabulator { font-size: 13px; }"
 _CARD_STYLES = """
 :host { border: 1px solid rgba(127, 127, 127, 0.32); border-radius: 10px; padding: 20px;
   box-sizing: border-box; }
@@ -120,8 +121,13 @@ export function render({model}) {
   const onBack = () => window.location.reload();
   document.addEventListener('keydown', onKey);
   window.addEventListener('popstate', onBack);
-  if (window.innerWidth < @narrow) { model.send_msg({narrow: true}) }
+  // While the page comes up, messages of either side may get lost: say it until an answer comes.
+  const timer = setInterval(() => {
+    if (model.heard || window.innerWidth >= @narrow) { clearInterval(timer) }
+    else { model.send_msg({narrow: true}) }
+  }, 250);
   model.on('remove', () => {
+    clearInterval(timer);
     document.removeEventListener('keydown', onKey);
     window.removeEventListener('popstate', onBack);
   });
@@ -156,10 +162,10 @@ def html_table(rows: Sequence[Sequence[object]], heads: Sequence[str]) -> str:
 class Keys(JSComponent):
     """Listens for page keys, tells of a narrow window, and reloads when the back button is used.
 
-    Keys are inactive while typing. ``on_key`` gets ``[``, ``]`` or ``Escape``, ``on_narrow``
-    nothing.
+    Keys are inactive while typing. ``on_key`` gets ``[``, ``]`` or ``Escape``.
     """
 
+    heard = param.Integer(0)
     on_key = param.Callable(default=None)
     on_narrow = param.Callable(default=None)
     _rename: ClassVar[dict[str, str | None]] = {"on_key": None, "on_narrow": None}
@@ -169,6 +175,7 @@ class Keys(JSComponent):
     def _handle_msg(self, msg: dict[str, Any]) -> None:
         if msg.get("narrow") and self.on_narrow:
             self.on_narrow()
+            self.heard += 1
         elif "key" in msg and self.on_key:
             self.on_key(msg["key"])
 
@@ -308,8 +315,8 @@ def frame(
     page = pmui.Page(
         title="Workbench",
         meta_title=f"{heading} · Workbench",
-        sidebar=[links, *controls, hint, keys],
-        main=[pn.Column(_head(heading, lead), *main, sizing_mode="stretch_width", margin=16)],
+        sidebar=[links, *controls, hint],
+        main=[pn.Column(keys, _head(heading, lead), *main, sizing_mode="stretch_width", margin=16)],
         main_width=1180,
         app_bar_width="100%",
         sidebar_width=300,
@@ -319,7 +326,12 @@ def frame(
         theme_config=THEME,
         sx={"& .MuiAppBar-root .title": {"color": "text.primary", "fontSize": "20px"}},
     )
-    keys.on_narrow = lambda: setattr(page, "sidebar_open", False)
+
+    def close() -> None:
+        page.sidebar_open = True  # an answer that got lost is only sent again if it is a change
+        page.sidebar_open = False
+
+    keys.on_narrow = close
     page.param.watch(
         lambda event: state.choose(theme="dark" if event.new else "light"), "dark_theme"
     )

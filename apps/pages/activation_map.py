@@ -214,9 +214,10 @@ class MapView:
 
 def item_table(rows: pd.DataFrame) -> Any:
     """Return a paged table in which the statement takes the room."""
-    hidden = [name for name in ("source",) if name in rows.columns]
-    shown = rows.drop(columns=hidden)
-    widths: dict[str, int | str] = {"text": 420, "id": 190} if "text" in shown else {}
+    shown = rows.drop(columns=[name for name in ("source",) if name in rows.columns])
+    widths: dict[str, int | str] = {}
+    if "text" in shown:
+        widths["text"] = 240 if shell.on_phone() else 400
     return pn.widgets.Tabulator(
         shown,
         pagination="remote",
@@ -225,6 +226,7 @@ def item_table(rows: pd.DataFrame) -> Any:
         disabled=True,
         layout="fit_data_stretch",
         widths=widths,
+        stylesheets=[shell.TABLE_STYLES],
         sizing_mode="stretch_width",
         theme="simple",
         margin=0,

@@ -107,6 +107,7 @@ def _runs(state: PageState) -> Sequence[Any]:
         layout="fit_data_stretch",
         sizing_mode="stretch_width",
         theme="simple",
+        stylesheets=[shell.TABLE_STYLES],
         margin=0,
     )
     broken = sum(bool(entry.problem) for entry in entries)

@@ -117,7 +117,7 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium):
-    """``(url, phone=False) -> page``; the test fails on console errors and off-host requests."""
+    """``(url, phone=False, width=1400) -> page``; fails on console errors and foreign requests."""
     wrong, contexts = [], []
 
     def watch(page, base):
@@ -137,8 +137,8 @@ def open_page(chromium):
             ),
         )
 
-    def start(url, phone=False):
-        size = {"width": 390, "height": 1600} if phone else {"width": 1400, "height": 1400}
+    def start(url, phone=False, width=1400):
+        size = {"width": 390, "height": 1600} if phone else {"width": width, "height": 1400}
         more = {"user_agent": PHONE, "is_mobile": True, "has_touch": True} if phone else {}
         contexts.append(chromium.new_context(viewport=size, accept_downloads=True, **more))
         page = contexts[-1].new_page()

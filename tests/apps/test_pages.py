@@ -181,6 +181,25 @@ def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page,
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 18, 18)"}[theme]
 
 
+def test_a_narrow_window_starts_with_the_sidebar_closed(served, open_page):
+    page = open_page(served.url + "/map", width=390)
+    page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
+    assert no_sideways_scroll(page)
+    page.get_by_role("button", name=re.compile("drawer", re.I)).click()
+    page.get_by_role("navigation", name="Pages").wait_for()
+
+
+def test_the_back_button_returns_to_the_view_before(served, open_page):
+    page = open_page(served.url + "/map")
+    settled(page, "of its variance")
+    page.keyboard.press("]")
+    wait_for_query(page, layer="4")
+    page.go_back()
+    wait_for_query(page, layer=None)
+    settled(page, "of its variance")
+    assert "Layer 3" in label_of(page)
+
+
 def test_the_theme_button_repaints_the_figures_and_is_kept_in_the_address(served, open_page):
     page = open_page(served.url + "/dose")
     settled(page, "random directions there")
