@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.runs import list_runs, read_result
+from workbench.runs import list_runs
 from workbench.types import Run
 
 ACTS = "acts"
@@ -93,11 +93,6 @@ def read_catalogue(root: Path) -> Catalogue:
         raise ConfigError(f"{root} is a file; give the folder that holds the runs")
     found = list_runs(root).items() if root.is_dir() else ()
     return Catalogue(root, tuple(_entry(root, path, run) for path, run in found))
-
-
-def summary(entry: Entry) -> dict[str, Any]:
-    """Return the short result that the run was finished with; empty where it has none."""
-    return {} if entry.problem else read_result(entry.path)
 
 
 def _entry(root: Path, path: Path, run: Run) -> Entry:
