@@ -62,6 +62,12 @@ def family(request):
     return request.param
 
 
+@pytest.fixture(params=tiny.ALL_FAMILIES)
+def any_family(request):
+    """As ``family``, over every architecture that has a tiny model."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def families():
     """The names of the tiny families."""
@@ -75,7 +81,12 @@ def make_subject(tmp_path_factory):
 
     def make(family="qwen3", **options):
         folder = tiny.tiny_folder(tmp_path_factory.mktemp("tiny") / family, family, **options)
-        return with_runner(read_checkpoint(str(folder), dtype="float32", device="cpu"))
+        adapter = None
+        if family.startswith("peft_"):
+            adapter = str(tiny.tiny_adapter(folder.with_name("adapter"), folder))
+        return with_runner(
+            read_checkpoint(str(folder), adapter=adapter, dtype="float32", device="cpu")
+        )
 
     return make
 

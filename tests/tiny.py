@@ -12,6 +12,15 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 FAMILIES = ("qwen3", "llama", "gemma3_text", "gpt2")
+"""Enough for laws of other packages: rotary and learned positions, sliding and full windows."""
+HYBRID = ("qwen3_next", "qwen3_5_text")
+"""Linear attention in most blocks: padding and caching change numbers by more than rounding."""
+ALL_FAMILIES = (
+    *FAMILIES,
+    *("qwen2", "qwen3_moe", "mixtral", "mistral", "gemma2", "olmo2", "olmo3", "phi3", "gpt_neox"),
+    *("gemma3", "peft_llama"),  # a vision-language model, and an adapter's wrapper
+    *HYBRID,
+)
 WIDTH, LAYERS = 32, 4
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<bos>")
 WORDS = (
@@ -70,7 +79,13 @@ TEMPLATES = {
     ),
     "none": None,
 }
-TEMPLATE_OF = {"llama": "bos", "gemma3_text": "no_system"}
+TEMPLATE_OF = {
+    "llama": "bos",
+    "peft_llama": "bos",
+    "gemma2": "no_system",
+    "gemma3": "no_system",
+    "gemma3_text": "no_system",
+}
 """The default template by family; "chatml" for the others."""
 
 
@@ -117,8 +132,45 @@ def _pieces():
     return list(dict.fromkeys(pieces)), merges
 
 
+EXPERTS = {"num_experts_per_tok": 2}
+SLIDING = {"sliding_window": 8}
+LINEAR = {
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "layer_types": ["linear_attention", "full_attention"] * (LAYERS // 2),
+}
+EXTRA = {
+    "qwen3_moe": {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 24},
+    "mixtral": {**EXPERTS, "num_local_experts": 4},
+    "mistral": SLIDING,
+    "gemma2": {**SLIDING, "query_pre_attn_scalar": 8, "attn_implementation": "eager"},
+    "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 8},
+    "olmo3": SLIDING,
+    "qwen3_next": {
+        **EXPERTS,
+        **LINEAR,
+        "num_experts": 4,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 24,
+    },
+    "qwen3_5_text": LINEAR,
+}
+"""What a family's config needs beyond the common sizes."""
+ALTERNATING = ("gemma2", "gemma3_text", "olmo3")
+"""Families whose blocks attend to a window and to everything in turn."""
+
+
 def tiny_config(family="qwen3", vocabulary=512, layers=LAYERS):
     """A width-32 config with 4 heads (2 for keys and values where the family can)."""
+    ids = {"bos_token_id": 3, "eos_token_id": 2, "pad_token_id": 2}
+    if family == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=vocabulary, n_embd=WIDTH, n_layer=layers, n_head=4, n_positions=4096, **ids
+        )
+    if family == "gemma3":
+        return _vision_language(vocabulary, layers, ids)
     sizes = {
         "vocab_size": vocabulary,
         "hidden_size": WIDTH,
@@ -130,21 +182,35 @@ def tiny_config(family="qwen3", vocabulary=512, layers=LAYERS):
         "max_position_embeddings": 4096,
         "tie_word_embeddings": False,
     }
-    ids = {"bos_token_id": 3, "eos_token_id": 2, "pad_token_id": 2}
-    if family == "qwen3":
-        return transformers.Qwen3Config(**sizes, **ids)
-    if family == "llama":
-        return transformers.LlamaConfig(**sizes, **ids)
-    if family == "gemma3_text":
-        kinds = [("sliding_attention", "full_attention")[row % 2] for row in range(layers)]
-        return transformers.Gemma3TextConfig(
-            **sizes, **ids, sliding_window=8, layer_types=kinds, query_pre_attn_scalar=8
-        )
-    if family == "gpt2":
-        return transformers.GPT2Config(
-            vocab_size=vocabulary, n_embd=WIDTH, n_layer=layers, n_head=4, n_positions=4096, **ids
-        )
-    raise ValueError(f"no tiny {family!r}; known: {', '.join(FAMILIES)}")
+    kinds = [("sliding_attention", "full_attention")[row % 2] for row in range(layers)]
+    extra = {**EXTRA.get(family, {}), **({"layer_types": kinds} if family in ALTERNATING else {})}
+    if family not in ALL_FAMILIES:
+        raise ValueError(f"no tiny {family!r}; known: {', '.join(ALL_FAMILIES)}")
+    model_type = family.removeprefix("peft_")
+    return transformers.AutoConfig.for_model(model_type, **sizes, **ids, **extra)
+
+
+def _vision_language(vocabulary, layers, ids):
+    """Gemma 3 with its image tower; text goes through the language part alone."""
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    text = tiny_config("gemma3_text", vocabulary, layers).to_dict()
+    return transformers.Gemma3Config(
+        text_config=text,
+        vision_config=vision,
+        mm_tokens_per_image=4,
+        image_token_index=vocabulary - 1,
+        boi_token_index=vocabulary - 2,
+        eoi_token_index=vocabulary - 3,
+        tie_word_embeddings=False,
+        **ids,
+    )
 
 
 def tiny_network(family="qwen3", vocabulary=512, *, layers=LAYERS, seed=0):
@@ -159,12 +225,17 @@ def tiny_network(family="qwen3", vocabulary=512, *, layers=LAYERS, seed=0):
     return model
 
 
+CENTERED = ("gemma2", "gemma3", "gemma3_text", *HYBRID)
+"""Families whose norms multiply by 1 + weight."""
+
+
 def _scaled(name, weight, noise, family):
-    if weight.ndim == 2:
-        return noise * (1.5 if "k_proj" in name or "q_proj" in name else 1.0) / WIDTH**0.5
+    if weight.ndim >= 2:
+        spread = WIDTH if weight.ndim == 2 else weight.shape[-1]
+        return noise * (1.5 if "k_proj" in name or "q_proj" in name else 1.0) / spread**0.5
     if "norm" in name or "ln_" in name:
-        center = 0.0 if family == "gemma3_text" or name.endswith("bias") else 1.0
-        return center + 0.1 * noise
+        plain = family not in CENTERED or "linear_attn" in name
+        return (1.0 if plain and not name.endswith("bias") else 0.0) + 0.1 * noise
     return 0.1 * noise
 
 
@@ -175,7 +246,7 @@ def tiny_folder(
 
     Args:
         path: the folder to make.
-        family: one of ``FAMILIES``.
+        family: one of ``ALL_FAMILIES``; "peft_llama" is the Llama that its adapter goes on.
         template: a key of ``TEMPLATES``; by default the family's.
         bos: whether bare texts get a ``<bos>``; by default as the family's template has it.
         seed: of the weights.
