@@ -110,3 +110,70 @@ def test_facts_are_extracted_so_that_rows_about_one_thing_stay_together(tmp_path
         open_prompts({**table, "extract": {"fact": "the town of (.+)"}})
     with pytest.raises(ConfigError, match="with one group"):
         open_prompts({**table, "extract": {"fact": "city"}})
+
+
+def test_a_line_separator_inside_a_text_does_not_end_a_json_line(tmp_path):
+    (tmp_path / "s.jsonl").write_text('{"text": "one\u2028two\u0085three"}\n', encoding="utf-8")
+    assert PromptSet.from_jsonl(tmp_path / "s.jsonl").items == ("one\u2028two\u0085three",)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["7", "-12"], [7, -12]),
+        (["7", "2.50"], [7.0, 2.5]),
+        (["007", "010"], ["007", "010"]),
+        (["1e2", "Inf"], ["1e2", "Inf"]),
+        (["1_000", "nan"], ["1_000", "nan"]),
+        (["12345678901234567890", "1"], ["12345678901234567890", "1"]),
+    ],
+)
+def test_a_csv_column_is_numbers_only_where_every_cell_reads_as_one(tmp_path, cells, expected):
+    (tmp_path / "s.csv").write_text("text,code\n" + "".join(f"x,{cell}\n" for cell in cells))
+    assert PromptSet.from_csv(tmp_path / "s.csv").columns["code"].tolist() == expected
+
+
+def test_csv_ids_stay_as_they_are_written(tmp_path):
+    (tmp_path / "s.csv").write_text("id,text\n01,x\n1,y\n")
+    assert PromptSet.from_csv(tmp_path / "s.csv").ids == ("01", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("s.csv", b"text,label\nx\n", "row 0: 1 cells under 2 columns"),
+        ("s.csv", b"text,label\nx,1,2\n", "row 0: 3 cells under 2 columns"),
+        ("s.csv", b"text,label,label\nx,1,2\n", "two columns are called 'label'"),
+        ("s.csv", b'text,label\n"x,1\n', "no CSV file"),
+        ("s.csv", b"", "no column 'text'; columns: none"),
+        ("s.csv", b"text\n\xff\n", "not UTF-8"),
+        ("s.jsonl", b"\xff\xfe", "not UTF-8"),
+        ("s.jsonl", b"", "no rows"),
+        ("s.jsonl", b'{"id": null, "text": "x"}', "id is empty"),
+        ("s.jsonl", b'{"messages": []}', "neither a text nor a list"),
+        ("s.jsonl", b'{"messages": [{"role": "user", "content": null}]}', "neither a text nor"),
+        ("s.parquet", b"PAR1", "no Parquet table"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read_prompts(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([5], "prompts: 5 stands in a list"),
+        ({"path": 5}, "path = 5; a text is expected"),
+        ({"path": "statements", "where": 5}, "where = 5; a table is expected"),
+        ({"path": "statements", "extract": {"fact": 5}}, "with one group"),
+        ({"text": "x"}, "keys are path"),
+    ],
+)
+def test_a_source_of_a_wrong_kind_is_refused(source, message):
+    with pytest.raises(ConfigError, match=message):
+        open_prompts(source)
+    if source != {"path": "statements", "extract": {"fact": 5}}:
+        with pytest.raises(ConfigError, match=message):
+            sources(source)

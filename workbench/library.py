@@ -51,26 +51,53 @@ def open_prompts(source: Source) -> PromptSet:
         return read_prompts(locate(source))
     if isinstance(source, Mapping):
         return _table(source)
-    return _join([open_prompts(part) for part in source])
+    return _join([open_prompts(part) for part in _listed(source)])
 
 
 def sources(source: Source) -> list[Path]:
-    """Return the files behind a source, for provenance."""
+    """Return the files behind a source, for provenance.
+
+    Raises:
+        UnknownNameError: a name that is neither an item set nor a file.
+        ConfigError: a source of another kind.
+    """
     if isinstance(source, PromptSet):
         return []
     if isinstance(source, (str, Path)):
         return [locate(source)]
     if isinstance(source, Mapping):
-        return sources(source.get("path", ""))
-    return [path for part in source for path in sources(part)]
+        return [locate(_checked(source)["path"])]
+    return [path for part in _listed(source) for path in sources(part)]
 
 
-def _table(source: Mapping[str, Any]) -> PromptSet:
-    extra = set(source) - {"path", "text", "where", "columns", "extract"}
-    if extra or "path" not in source:
+def _listed(parts: Sequence[Any]) -> Sequence[Any]:
+    wrong = [p for p in parts if not isinstance(p, (str, Path, PromptSet, Mapping, Sequence))]
+    if wrong:
+        raise ConfigError(
+            f"prompts: {wrong[0]!r} stands in a list; give names of sets, files or tables with path"
+        )
+    return parts
+
+
+def _checked(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse a table with unknown keys or values of another kind."""
+    kinds: dict[str, Any] = {
+        **{"path": (str, Path), "text": str},
+        **dict.fromkeys(("where", "columns", "extract"), Mapping),
+    }
+    if not set(source) <= set(kinds) or "path" not in source:
         raise ConfigError(
             f"prompts {dict(source)!r}: keys are path (required), text, where, columns, extract"
         )
+    for key, value in source.items():
+        if not isinstance(value, kinds[key]):
+            wanted = "a table" if kinds[key] is Mapping else "a text"
+            raise ConfigError(f"prompts: {key} = {value!r}; {wanted} is expected")
+    return source
+
+
+def _table(source: Mapping[str, Any]) -> PromptSet:
+    source = _checked(source)
     found = read_prompts(locate(source["path"]), source.get("text"))
     found = found.where(**source.get("where", {}))
     added = {k: np.full(len(found), v) for k, v in source.get("columns", {}).items()}
@@ -78,11 +105,11 @@ def _table(source: Mapping[str, Any]) -> PromptSet:
     return PromptSet(found.ids, found.items, {**found.columns, **added}, found.source)
 
 
-def _extracted(prompts: PromptSet, pattern: str) -> np.ndarray:
+def _extracted(prompts: PromptSet, pattern: Any) -> np.ndarray:
     try:
         found = [re.search(pattern, str(item)) for item in prompts.items]
         parts = [match and match[1] for match in found]
-    except (re.error, IndexError) as error:
+    except (re.error, IndexError, TypeError) as error:
         raise ConfigError(
             f"extract pattern {pattern!r}: {error}; write a regular expression with one group"
         ) from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +104,7 @@ class PromptSet:
         items = tuple(_item(row, key, number, source) for number, row in enumerate(rows))
         if len({isinstance(item, str) for item in items}) == 2:
             raise ConfigError(f"{source}: texts and chats are mixed; keep them in two prompt sets")
-        ids = tuple(str(row.get("id", number)) for number, row in enumerate(rows))
+        ids = tuple(_id(row, number, source) for number, row in enumerate(rows))
         names = [
             name
             for name in dict.fromkeys(k for row in rows for k in row)
@@ -117,17 +119,22 @@ class PromptSet:
         """Read a CSV file; ``text`` names its text column, every other column is kept.
 
         Raises:
-            ConfigError: no such file or column, duplicate ids, an empty text.
+            ConfigError: no such file or column, a row of another length, duplicate ids, an empty
+                text.
         """
-        with _existing(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            header = list(reader.fieldnames or ())
-            if text not in header:
-                raise ConfigError(
-                    f"{path}: no column {text!r}; columns: {', '.join(header) or 'none'}. "
-                    "Name the text column with text=..."
-                )
-            rows = [{k: _number(v) if k != text else v for k, v in row.items()} for row in reader]
+        header, lines = _csv_lines(path)
+        if text not in header:
+            raise ConfigError(
+                f"{path}: no column {text!r}; columns: {', '.join(header) or 'none'}. "
+                "Name the text column with text=..."
+            )
+        columns = {
+            name: values if name in (text, "id") else _numbers(values)
+            for number, name in enumerate(header)
+            for values in [[line[number] for line in lines]]
+        }
+        cells = zip(*columns.values(), strict=True)
+        rows = [dict(zip(header, row, strict=True)) for row in cells]
         return cls.from_records(rows, text, source=str(path))
 
     @classmethod
@@ -138,17 +145,27 @@ class PromptSet:
             ConfigError: no such file, a line that is not a JSON object, duplicate ids.
         """
         rows = []
-        for number, line in enumerate(_existing(path).read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(_text(path).split("\n"), 1):  # other breaks may be in texts
             if line.strip():
                 rows.append(_object(line, path, number))
         return cls.from_records(rows, text, source=str(path))
 
     @classmethod
     def from_parquet(cls, path: str | Path, text: str | None = None) -> PromptSet:
-        """Read a Parquet table."""
+        """Read a Parquet table.
+
+        Raises:
+            ConfigError: no such file, no Parquet table, duplicate ids, an empty text.
+        """
         import pyarrow.parquet
 
-        rows = pyarrow.parquet.read_table(_existing(path)).to_pylist()
+        try:
+            rows = pyarrow.parquet.read_table(_existing(path)).to_pylist()
+        except (OSError, pyarrow.ArrowException) as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError(
+                f"{path} is no Parquet table ({reason}); write it again, or give a .csv or .jsonl"
+            ) from None
         return cls.from_records(rows, text, source=str(path))
 
 
@@ -172,6 +189,35 @@ def _existing(path: str | Path) -> Path:
     if not Path(path).is_file():
         raise ConfigError(f"no prompt file {str(path)!r}; give the path of an existing file")
     return Path(path)
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return _existing(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}, byte {error.start}: not UTF-8 ({error.reason}); save the file as UTF-8"
+        ) from None
+
+
+def _csv_lines(path: str | Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows below it, each as long as the header."""
+    try:
+        header, *lines = [
+            line for line in csv.reader(io.StringIO(_text(path), newline=""), strict=True) if line
+        ] or [[]]
+    except csv.Error as error:
+        raise ConfigError(f"{path} is no CSV file ({error}); quote texts with commas") from None
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        raise ConfigError(f"{path}: two columns are called {twice[0]!r}; rename one")
+    for number, line in enumerate(lines):
+        if len(line) != len(header):
+            raise ConfigError(
+                f"{path}, row {number}: {len(line)} cells under {len(header)} columns; quote a "
+                "text that holds a comma, and write a missing value as an empty cell"
+            )
+    return header, lines
 
 
 def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:
@@ -198,32 +244,50 @@ def _item(row: Mapping[str, Any], key: str, number: int, source: str) -> Any:
                 f"{source}, row {number}: {key} is empty; give it a text or drop the row"
             )
         return value
-    try:
-        return tuple({"role": str(m["role"]), "content": str(m["content"])} for m in value)
-    except (TypeError, KeyError):
-        raise ConfigError(
-            f"{source}, row {number}: {key} = {value!r} is neither a text nor a list of "
-            '{"role", "content"} messages'
-        ) from None
+    if isinstance(value, Sequence) and value and all(map(_is_message, value)):
+        return tuple({"role": m["role"], "content": m["content"]} for m in value)
+    raise ConfigError(
+        f"{source}, row {number}: {key} = {value!r:.200} is neither a text nor a list of "
+        '{"role", "content"} messages, both texts'
+    )
 
 
-def _number(text: Any) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except (TypeError, ValueError):
-            continue
-    return text
+def _is_message(message: Any) -> bool:
+    return isinstance(message, Mapping) and all(
+        isinstance(message.get(key), str) for key in ("role", "content")
+    )
+
+
+def _id(row: Mapping[str, Any], number: int, source: str) -> str:
+    name = row.get("id", number)
+    if name is None or name == "":
+        raise ConfigError(f"{source}, row {number}: id is empty; fill it or leave the column out")
+    return str(name)
+
+
+_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+_DECIMAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+
+
+def _numbers(cells: list[str]) -> list[Any]:
+    """Return a column's numbers where every cell is one; "007", "nan" and "1_000" are texts."""
+    for pattern, kind in ((_WHOLE, int), (_DECIMAL, float)):
+        if all(pattern.fullmatch(cell) for cell in cells):
+            return [kind(cell) for cell in cells]
+    return list(cells)
 
 
 def _array(values: list[Any]) -> np.ndarray:
     """Numbers and booleans keep their type; anything else becomes text ("" for a missing value)."""
     if all(isinstance(v, bool) for v in values):
         return np.array(values, bool)
-    if all(isinstance(v, int) for v in values):
+    if all(isinstance(v, int) and abs(v) < 2**63 for v in values):
         return np.array(values, np.int64)
-    if all(isinstance(v, (int, float)) for v in values):
+    if all(isinstance(v, float) or (isinstance(v, int) and abs(v) <= 2**53) for v in values):
         return np.array(values, np.float64)
     return np.array(
-        ["" if v is None else v if isinstance(v, str) else json.dumps(v) for v in values]
+        [
+            "" if v is None else v if isinstance(v, str) else json.dumps(v, default=str)
+            for v in values
+        ]
     )
