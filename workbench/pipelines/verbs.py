@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from workbench.config import Config, parse
-from workbench.errors import ConfigError, unknown
+from workbench.errors import unknown
 from workbench.files import replacing
-from workbench.library import locate, sources
+from workbench.library import locate, open_prompts, sources
 from workbench.runs import OpenRun, open_run, read_result, run_id
 from workbench.types import Progress
 
@@ -56,12 +56,12 @@ class ModelConfig(Config):
 class CacheConfig(ModelConfig):
     """Read activations of a prompt set into a store."""
 
-    prompts: Any
+    prompts: str | dict[str, Any] | list[Any]
     """An item set's name, a file, a table {path, text, where, columns}, or a list of these."""
     layers: str | list[int] = "all"
     site: str = "resid_post"
     position: str = "last"
-    render: str = "auto"
+    render: Literal["auto", "bare", "chat"] = "auto"
     add_generation_prompt: bool | None = None
 
 
@@ -78,30 +78,31 @@ class FitConfig(Config):
     """Rows to fit on, such as {topic = ["animals", "calendar"]}."""
     check: list[str] = Field(default_factory=list)
     """Further stores on which the frozen directions are scored."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
 
 
 class MeasureConfig(ModelConfig):
     """Take readouts of a model."""
 
-    readouts: list[Any]
+    readouts: list[str | dict[str, Any]] = Field(min_length=1)
 
 
 class SweepConfig(ModelConfig):
     """Behaviour against the dose of an edit, with random-direction controls."""
 
     directions: str
-    readouts: list[Any]
-    doses: list[float]
+    readouts: list[str | dict[str, Any]] = Field(min_length=1)
+    doses: list[FiniteFloat] = Field(min_length=1)
     edit: str = "add"
     layers: list[int] | list[list[int]] | None = None
     """Blocks; by default the layer that the fit chose."""
-    unit: str = "raw"
+    unit: Literal["raw", "norm"] = "raw"
+    """Gaps are measured between subjects, so doses in gaps are for ``wb.sweep`` alone."""
     scope: str = "all"
-    controls: int = 10
+    controls: int = Field(default=10, ge=0)
     floor: float | None = None
     ceiling: float | None = None
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
 
 
 Body = Callable[[Any, OpenRun, Progress | None], Mapping[str, Any]]
@@ -221,10 +222,11 @@ def _train(config: Any, run: OpenRun, progress: Progress | None) -> Mapping[str,
 def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
     from workbench import api
 
+    prompts = open_prompts(config.prompts)  # before the model: a wrong file costs no loading
     subject = api.load(config.model, **config.options())
     acts = api.capture(
         subject,
-        config.prompts,
+        prompts,
         layers=config.layers,
         site=config.site,
         position=config.position,
@@ -282,10 +284,6 @@ def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapp
     layers = config.layers
     if layers is None and "layer" in directions.info:
         layers = [int(directions.info["layer"])]
-    if config.unit == "gap":
-        raise ConfigError(
-            "a sweep file has no gap to measure doses in; use unit = 'norm' or 'raw', or wb.sweep"
-        )
     limits: dict[str, Any] = {"floor": config.floor, "ceiling": config.ceiling}
     subject = api.load_for_readouts(config.model, **config.options())
     frame = sweep(
