@@ -178,7 +178,7 @@ def test_an_unknown_block_or_site_is_named(tiny_subject):
         HookRunner().capture(tiny_subject, batch, [Read(layers=(1, 9))])
     with pytest.raises(WorkbenchError, match="no block -1"):
         HookRunner().capture(tiny_subject, batch, [Read(layers=(-1,))])
-    with pytest.raises(ConfigError, match="reads resid_post"):
-        HookRunner().capture(tiny_subject, batch, [Read(site="attn_out")])
+    with pytest.raises(ConfigError, match="read here: resid_post, resid_pre, attn_out, mlp_out"):
+        HookRunner().capture(tiny_subject, batch, [Read(site="attn")])
     with pytest.raises(ValueError, match="at least one Read"):
         HookRunner().capture(tiny_subject, batch, [])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workbench.engine.pool import layers_of, parse_position, pool, token_mask
+from workbench.engine.pool import SITES, layers_of, parse_position, pool, token_mask
 from workbench.errors import ConfigError
 from workbench.types import Read
 
@@ -94,6 +94,9 @@ def test_what_is_pooled_is_never_a_view(text):
 
 
 def test_an_unknown_site_lists_what_can_be_read():
-    with pytest.raises(ConfigError, match=r"'mlp_out'.*reads resid_post"):
+    with pytest.raises(ConfigError, match=r"site 'mlp'; read here: resid_post, resid_pre, attn_"):
+        layers_of(Read("mlp", (1,)), (0, 1), SITES)
+    with pytest.raises(ConfigError, match=r"'mlp_out'; read here: resid_post; wb.capture reads it"):
         layers_of(Read("mlp_out", (1,)), (0, 1))
     assert layers_of(Read(), (0, 1)) == (0, 1)
+    assert layers_of(Read("attn_out", (1,)), (0, 1), SITES) == (1,)

@@ -81,6 +81,22 @@ def watching(
 
 
 @contextmanager
+def stopping_before(subject: Subject, layer: int) -> Iterator[None]:
+    """End the forward inside on entering block ``layer``; enter it last."""
+
+    def stop(*_: Any) -> None:
+        raise StopForwardError
+
+    handle = subject.blocks[layer].register_forward_pre_hook(stop)
+    try:
+        yield
+    except StopForwardError:
+        return
+    finally:
+        handle.remove()
+
+
+@contextmanager
 def stopping_after(subject: Subject, layer: int) -> Iterator[None]:
     """End the forward inside after block ``layer``: later blocks, norm and head never run.
 

@@ -1,17 +1,20 @@
-"""Residual streams of one batch: several reads from one pass, and no block more than needed."""
+"""Activations of one batch: several reads from one pass, and no block more than needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from workbench.engine.blocks import check_layers, hidden_of, stopping_after, watching
+from workbench.engine.blocks import check_layers, stopping_after, stopping_before
 from workbench.engine.forward import Inputs, run
-from workbench.engine.pool import Tap, layers_of, parse_position, token_mask
+from workbench.engine.pool import SITES, Tap, layers_of, parse_position, token_mask
+from workbench.engine.sites import deepest_of, tapping
+from workbench.errors import WorkbenchError
 from workbench.types import Batch, Read, Subject
+
+__all__ = ["capture", "gather", "run_taps", "tapping"]
 
 
 def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tensor | list[Tensor]]:
@@ -36,21 +39,28 @@ def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tenso
 
 
 def run_taps(subject: Subject, inputs: Inputs, taps: Sequence[Tap]) -> None:
-    """Fill the taps in one forward that stops after the deepest of their layers."""
+    """Fill the taps in one forward that ends where the deepest of them has its values.
+
+    Raises:
+        WorkbenchError: a block never ran as a module.
+    """
     layers = sorted({layer for tap in taps for layer in tap.layers})
-    with tapping(subject, taps, layers), stopping_after(subject, layers[-1]):
+    layer, input_alone = deepest_of(taps)
+    stopping = stopping_before if input_alone else stopping_after
+    with tapping(subject, taps, layers), stopping(subject, layer):
         run(subject, inputs)
+    for tap in taps:
+        _refuse_unread(subject, tap)
 
 
-def tapping(subject: Subject, taps: Sequence[Tap], layers: Sequence[int], repeats: int = 1) -> Any:
-    """Fill the taps at these blocks during any forward inside."""
-
-    def see(layer: int, output: Any) -> None:
-        for tap in taps:
-            if layer in tap.layers:
-                tap.take(layer, hidden_of(output), repeats)
-
-    return watching(subject, layers, see)
+def _refuse_unread(subject: Subject, tap: Tap) -> None:
+    unread = [layer for layer in tap.layers if layer not in tap.taken]
+    if unread:
+        raise WorkbenchError(
+            f"block {unread[0]} of {subject.ref.key} never ran as a module, so {tap.read.site} "
+            "cannot be read; a model compiled as a whole hides its blocks: compile them one by one "
+            "(block.forward = torch.compile(block.forward)) or load it again"
+        )
 
 
 def gather(tap: Tap) -> Tensor | list[Tensor]:
@@ -65,7 +75,7 @@ def gather(tap: Tap) -> Tensor | list[Tensor]:
 
 def _tap(subject: Subject, batch: Batch, read: Read) -> Tap:
     position = parse_position(read.position)
-    layers = layers_of(read, tuple(sorted(subject.blocks)))
+    layers = layers_of(read, tuple(sorted(subject.blocks)), SITES)
     check_layers(subject, layers)
     mask = token_mask(position, batch.attention_mask.bool(), batch.spans)
     rows = torch.arange(len(mask), device=mask.device)

@@ -18,7 +18,8 @@ _GRAMMAR = re.compile(
     r"(?::(?P<rest>-?\d+|[^\W\d][\w.-]*)(?:\[(?P<start>\d*):(?P<stop>\d*)\])?)?"
     r"(?P<first>\+first)?"
 )
-SITES = ("resid_post",)
+SITES = ("resid_post", "resid_pre", "attn_out", "mlp_out")
+"""What a capture reads of a block; see `sites`."""
 
 
 @dataclass(frozen=True)
@@ -175,22 +176,29 @@ class Tap:
     taken: dict[int, Tensor | list[Tensor]] = field(default_factory=dict)
 
     def take(self, layer: int, h: Float[Tensor, "r t d"], repeats: int = 1) -> None:
-        """Pool one block's output, in which each row of the batch stands ``repeats`` times."""
+        """Keep one block's values, in which each row of the batch stands ``repeats`` times."""
+        self.taken[layer] = self.pooled(h, repeats)
+
+    def pooled(self, h: Float[Tensor, "r t d"], repeats: int = 1) -> Tensor | list[Tensor]:
+        """Return what the read wants of a block's values."""
         rows = (
             self.rows[:, None] * repeats + torch.arange(repeats, device=self.rows.device)
         ).flatten()
         mask = self.mask.repeat_interleave(repeats, 0)
         whole = len(rows) == len(h)
         chosen = h if whole else h[rows.to(h.device)]
-        self.taken[layer] = pool(chosen, mask.to(h.device), self.position)
+        return pool(chosen, mask.to(h.device), self.position)
 
 
-def layers_of(read: Read, known: tuple[int, ...]) -> tuple[int, ...]:
+def layers_of(
+    read: Read, known: tuple[int, ...], sites: Sequence[str] = SITES[:1]
+) -> tuple[int, ...]:
     """Return the layers that a read names; none named means every block.
 
     Raises:
-        ConfigError: a site that no engine reads.
+        ConfigError: a site that is not among ``sites``.
     """
-    if read.site not in SITES:
-        raise ConfigError(f"site {read.site!r}; this engine reads {', '.join(SITES)}")
+    if read.site not in sites:
+        elsewhere = "; wb.capture reads it" if read.site in SITES else ""
+        raise ConfigError(f"site {read.site!r}; read here: {', '.join(sites)}{elsewhere}")
     return read.layers or known
