@@ -212,10 +212,7 @@ def test_wrong_calls_say_what_is_wrong(renderer_of):
     renderer = renderer_of("chatml")
     for wrong, message in (
         (lambda: renderer.render("a", "fancy"), "'fancy'; give auto, bare or chat"),
-        (lambda: renderer.render([USER], "bare"), "render='bare' takes a text, got list"),
-        (lambda: renderer.render("a", system="b"), "a bare text takes no system="),
         (lambda: renderer.render([SYSTEM, USER], system="b"), "keep one of them"),
-        (lambda: renderer.render([{"role": "header", "content": "a"}]), "role 'header'"),
         (lambda: renderer.render([{"role": "user", "content": [1]}]), "has a list as content"),
         (lambda: renderer.collate([]), "nothing to collate"),
         (lambda: renderer.collate([renderer.render("a")], "top"), "side = 'top'"),
@@ -231,6 +228,15 @@ def test_what_a_user_can_mend_is_a_workbench_error(renderer_of, tiny_tokenizer):
     for wrong, message in (
         (lambda: renderer_of("chatml").render(" \n"), "is empty; give it words"),
         (lambda: renderer_of("chatml").render([]), "the chat is empty"),
+        (
+            lambda: renderer_of("chatml").render([USER], "bare"),
+            "render='bare' takes a text, got list",
+        ),
+        (lambda: renderer_of("chatml").render("a", system="b"), "a bare text takes no system="),
+        (
+            lambda: renderer_of("chatml").render([{"role": "header", "content": "a"}]),
+            "role 'header'",
+        ),
         (lambda: none.render([USER]), "has no chat template"),
         (lambda: none.render([SYSTEM, USER]), "has no chat template"),
         (lambda: renderer_of("no_system").render([USER, USER]), "roles must alternate"),

@@ -89,17 +89,19 @@ class ChatRenderer:
 
         Raises:
             ValueError: an item or keyword of a wrong kind.
-            ConfigError: an empty text, a template that refuses the chat, a content that cannot
-                be found again as whole tokens.
+            ConfigError: an empty text, a chat under "bare", a reserved role, a template that
+                refuses the chat, a content that cannot be found again as whole tokens.
         """
         if render not in ("auto", "bare", "chat"):
             raise ValueError(f"render = {render!r}; give auto, bare or chat")
         if isinstance(item, str) and render != "chat":
             if system is not None or add_generation_prompt or template_kwargs:
-                raise ValueError("a bare text takes no system=, header or template keywords")
+                raise ConfigError("a bare text takes no system=, header or template keywords")
             return self._bare(item)
         if render == "bare":
-            raise ValueError(f"render='bare' takes a text, got {type(item).__name__}: {item!r:.80}")
+            raise ConfigError(
+                f"render='bare' takes a text, got {type(item).__name__}: {item!r:.80}"
+            )
         chat = _checked(item)
         if system is not None:
             chat = _with_system(chat, system)
@@ -276,7 +278,7 @@ def _message(message: Any, number: int) -> dict[str, str]:
         )
     role, content = message["role"], message["content"]
     if not isinstance(role, str) or not role or role in RESERVED:
-        raise ValueError(
+        raise ConfigError(
             f"message {number} has the role {role!r}; a word other than {', '.join(RESERVED)} is "
             "expected"
         )
