@@ -1,10 +1,12 @@
 """The Python interface, whole paths on a tiny model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.errors import MismatchError, UnknownNameError, WorkbenchError
+from workbench.errors import ConfigError, MismatchError, UnknownNameError, WorkbenchError
 
 TEXTS = [f"the city of {a} is in {b}" for a in "ABCDEFGH" for b in "XY"]
 
@@ -110,3 +112,21 @@ def test_a_projection_readout_equals_the_projection_of_captured_activations(tiny
     expected = truth.project(acts)[0].T.ravel()
     np.testing.assert_allclose(table["value"], expected, rtol=1e-4, atol=1e-4)
     assert set(table["condition"]) == {"a", "b"}
+
+
+def test_a_projection_of_several_layers_names_each_so_that_none_are_averaged(tiny_subject):
+    truth = wb.fit(wb.capture(tiny_subject, prompts()), method="mass_mean", y="label")
+    some = truth.select([3, 1])
+    readout = {"name": "projection", "directions": some, "prompts": prompts(), "condition": "topic"}
+    table = wb.measure(tiny_subject, [readout])
+    expected = truth.project(wb.capture(tiny_subject, prompts()))[0]
+    for layer in (1, 3):
+        found = table.loc[table["measure"] == f"label@{layer}", "value"]
+        np.testing.assert_allclose(found, expected[layer], rtol=1e-4, atol=1e-4)
+    with pytest.raises(ConfigError, match="holds no layer 2; it holds layers 3, 1"):
+        wb.measure(tiny_subject, [{**readout, "layers": [2]}])
+    zero = replace(some, vectors=some.vectors * 0)
+    with pytest.raises(ConfigError, match="is zero at one of the layers"):
+        wb.measure(tiny_subject, [{**readout, "directions": zero}])
+    with pytest.raises(ConfigError, match="one place a prompt"):
+        wb.measure(tiny_subject, [{**readout, "directions": replace(some, position="all")}])

@@ -1,5 +1,8 @@
 """The claims readout against stub models with known answers."""
 
+import copy
+import json
+
 import numpy as np
 import pytest
 
@@ -78,3 +81,53 @@ def test_claims_and_negations_are_chosen_by_polarity(tiny_subject):
 def test_an_unknown_measure_is_refused():
     with pytest.raises(ConfigError, match="no measure 'belief'; known: loglik, choice"):
         Claims(measures=["belief"])
+
+
+def likelihood(subject, tmp_path, text):
+    """The readout's request and value for one claim of one's own."""
+    known = {"set": "s", "proposition": "p", "frame": "f", "polarity": 1, "fact": "x"}
+    path = tmp_path / "claims.jsonl"
+    path.write_text(json.dumps({"id": "1", "text": text, "world": "P", **known}))
+    readout = Claims(measures="loglik", claims=path)
+    (request,) = readout.requests(subject)
+    (found,) = readout.score([request], subject.runner.answer(subject, [request]).values[0])
+    return request, found
+
+
+def test_after_a_bos_the_first_word_counts_and_what_follows_the_text_does_not(subject_of, tmp_path):
+    import torch
+    from tokenizers import processors
+
+    subject = copy.copy(subject_of("llama"))
+    assert subject.tokenizer("the city")["input_ids"][0] == subject.tokenizer.bos_token_id
+    plain = subject.tokenizer("the city is", add_special_tokens=False)["input_ids"]
+    ids = torch.tensor([[subject.tokenizer.bos_token_id, *plain]])
+    with torch.no_grad():
+        logp = subject.model(ids).logits.log_softmax(-1)
+    value = logp[0, :-1].gather(1, ids[0, 1:, None]).mean().item()
+    request, found = likelihood(subject, tmp_path, "the city is")
+    assert found.extra["tokens"] == len(plain)
+    assert found.value == pytest.approx(value, abs=1e-5)
+
+    closing = copy.deepcopy(subject.tokenizer)
+    closing.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <|im_end|>", special_tokens=[("<bos>", 3), ("<|im_end|>", 2)]
+    )
+    subject.renderer = type(subject.renderer)(closing)
+    assert likelihood(subject, tmp_path, "the city is")[0].reads == request.reads
+
+
+def test_a_claim_of_which_nothing_is_predicted_is_refused(tiny_subject, tmp_path):
+    with pytest.raises(ConfigError, match="claim 'a' is one token"):
+        likelihood(tiny_subject, tmp_path, "a")
+
+
+def test_files_that_lack_what_a_claim_needs_are_refused(tmp_path):
+    (tmp_path / "c.jsonl").write_text('{"text": "x", "world": "P"}\n')
+    with pytest.raises(ConfigError, match="no column 'set'"):
+        Claims(claims=tmp_path / "c.jsonl")
+    (tmp_path / "o.jsonl").write_text('{"stem": "x", "options": {"P": "a"}}\n')
+    with pytest.raises(ConfigError, match="an option for each of P, S, N, A"):
+        Claims(choice=tmp_path / "o.jsonl")
+    with pytest.raises(ConfigError, match="polarity 2"):
+        Claims(polarity=2)

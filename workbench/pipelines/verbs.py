@@ -266,10 +266,12 @@ def _set_name(path: str) -> str:
 
 def _measure(config: MeasureConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
     from workbench import api
+    from workbench.readouts.ask import make_readout
     from workbench.results import write_results
 
+    readouts = [make_readout(readout) for readout in config.readouts]
     subject = api.load_for_readouts(config.model, **config.options())
-    frame = api.measure(subject, config.readouts, progress=progress)
+    frame = api.measure(subject, readouts, progress=progress)
     write_results(frame, run.path / "results.parquet", run=run.id)
     return {"model": subject.ref.key, "rows": len(frame), **_weights(subject)}
 
@@ -277,6 +279,7 @@ def _measure(config: MeasureConfig, run: OpenRun, progress: Progress | None) -> 
 def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
     from workbench import api
     from workbench.directions import open_directions
+    from workbench.readouts.ask import make_readout
     from workbench.results import write_results
     from workbench.sweeps import sweep
 
@@ -284,12 +287,13 @@ def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapp
     layers = config.layers
     if layers is None and "layer" in directions.info:
         layers = [int(directions.info["layer"])]
+    readouts = [make_readout(readout) for readout in config.readouts]
     limits: dict[str, Any] = {"floor": config.floor, "ceiling": config.ceiling}
     subject = api.load_for_readouts(config.model, **config.options())
     frame = sweep(
         subject,
         directions,
-        readouts=config.readouts,
+        readouts=readouts,
         doses=config.doses,
         edit=config.edit,
         layers=layers,

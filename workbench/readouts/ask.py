@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.errors import ConfigError
@@ -37,6 +38,8 @@ def make_readout(readout: ReadoutLike) -> Readout:
         if not isinstance(name, str):
             raise ConfigError(f"readout {params!r} has no name; write {{ name = ..., ... }}")
         return _create(name, params)
+    if not isinstance(readout, Readout):
+        raise ConfigError(f"readout {readout!r}; give a name, or a table {{ name = ..., ... }}")
     return readout
 
 
@@ -50,7 +53,8 @@ def ask(
     """Answer every readout under every arm, in one call of the engine.
 
     Returns:
-        One outcome for each arm, its measurements in the order of ``readouts``.
+        One outcome for each arm, its measurements in the order of ``readouts``. A value that is no
+        finite number is there as invalid, ``out_of_range``.
     """
     assert subject.runner is not None, "a subject gets its runner in wb.load"
     made = [make_readout(readout) for readout in readouts]
@@ -64,10 +68,19 @@ def ask(
         found: list[Measurement] = []
         first = 0
         for readout, requests in zip(made, asked, strict=True):
-            found += readout.score(requests, values[first : first + len(requests)])
+            scored = readout.score(requests, values[first : first + len(requests)])
+            found += map(_settled, scored)
             first += len(requests)
         outcomes.append(Outcome(found, realised, engaged))
     return outcomes
+
+
+def _settled(measurement: Measurement) -> Measurement:
+    """Mark a value that is no number as invalid: an edit may drive a model past all floats."""
+    value = measurement.value
+    if value is None or math.isfinite(value):
+        return measurement
+    return replace(measurement, value=None, valid=False, reason="out_of_range")
 
 
 def _create(name: str, params: dict[str, Any]) -> Readout:

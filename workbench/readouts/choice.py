@@ -40,19 +40,20 @@ def spellings(tokenizer: Any, labels: Sequence[str]) -> dict[str, tuple[int, ...
 
 
 def _scan(tokenizer: Any) -> dict[str, tuple[int, ...]]:
-    special = set(tokenizer.all_special_ids)
-    ids = [token for token in range(len(tokenizer)) if token not in special]
+    ids = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
     table: dict[str, list[int]] = {}
     for token, text in zip(ids, tokenizer.batch_decode([[token] for token in ids]), strict=True):
-        label = text.strip()
-        if 0 < len(label) <= 2:
-            table.setdefault(label, []).append(token)
-    return {label: tuple(tokens) for label, tokens in table.items()}
+        table.setdefault(text.strip(), []).append(token)
+    return {label: tuple(tokens) for label, tokens in table.items() if label}
 
 
 @dataclass(frozen=True)
 class Letters:
-    """The allowed labels of a question and the tokens that spell each one."""
+    """The allowed labels of a question and the tokens that spell each one.
+
+    Masses stay logarithms until they are shares: an edit may push every label under the smallest
+    float, and the shares are still what they are.
+    """
 
     tokens: Mapping[str, tuple[int, ...]]
 
@@ -63,21 +64,21 @@ class Letters:
 
     @property
     def read(self) -> LogitsRead:
-        """The read whose answer ``masses`` takes."""
+        """The read whose answer ``log_masses`` takes."""
         return LogitsRead(keep=tuple(t for tokens in self.tokens.values() for t in tokens))
 
-    def masses(self, answer: Float[ndarray, " v"]) -> Float[ndarray, " o"]:
+    def log_masses(self, answer: Float[ndarray, " v"]) -> Float[ndarray, " o"]:
         """Sum probabilities over each label's spellings.
 
         Args:
             answer: natural log-probabilities in the order of ``read.keep``.
 
         Returns:
-            Unnormalised probability of each label; their sum is the letter mass.
+            Log of the unnormalised probability of each label.
         """
-        probability = np.exp(np.asarray(answer, np.float64))
         ends = np.cumsum([len(tokens) for tokens in self.tokens.values()])
-        return np.array([part.sum() for part in np.split(probability, ends[:-1])])
+        parts = np.split(np.asarray(answer, np.float64), ends[:-1])
+        return np.array([np.logaddexp.reduce(part) for part in parts])
 
 
 def rotations(labels: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -85,9 +86,18 @@ def rotations(labels: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [(*labels[shift:], *labels[:shift]) for shift in range(len(labels))]
 
 
-def shares(mass: Float[ndarray, " o"]) -> Float[ndarray, " o"]:
-    """Normalise masses over the allowed labels."""
-    return np.asarray(mass / mass.sum())
+def shares(log_masses: Float[ndarray, " o"]) -> Float[ndarray, " o"]:
+    """Normalise masses over the allowed labels; NaN where none of them is possible at all."""
+    wide = np.asarray(log_masses, np.float64)
+    if not np.isfinite(wide.max()):
+        return np.full(len(wide), np.nan)
+    weights = np.exp(wide - wide.max())
+    return np.asarray(weights / weights.sum())
+
+
+def letter_mass(log_masses: Float[ndarray, " o"]) -> float:
+    """Return the probability that the labels hold together."""
+    return float(np.exp(log_masses).sum())
 
 
 def mass_reason(mass: float) -> str:

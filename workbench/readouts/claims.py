@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,22 +13,24 @@ import numpy as np
 from workbench.data import data_path
 from workbench.errors import ConfigError
 from workbench.prompts import PromptSet
-from workbench.readouts.choice import Letters, mass_reason, rotations, shares
+from workbench.readouts.choice import Letters, letter_mass, mass_reason, rotations, shares
 from workbench.registry import READOUTS
-from workbench.types import CandidatesRead, Measurement, Request, Subject
+from workbench.types import CandidatesRead, Measurement, Rendered, Request, Subject
 
 WORLDS = ("P", "S", "N", "A")
 LETTERS = ("A", "B", "C", "D")
 MEASURES = ("loglik", "choice")
+KEPT = ("set", "proposition", "frame", "polarity", "fact")
+"""Columns of a claim that stand with its likelihood."""
 
 
 @READOUTS.register("claims")
 class Claims:
     """Belief in what the users of AI assistants aim at, one condition for each world.
 
-    ``loglik`` is the log-likelihood of a bare claim in nats per token; where the tokenizer adds no
-    BOS the first token has no prediction and is left out. ``choice`` is the normalised
-    first-token letter mass of a world's option, averaged over the four rotations.
+    ``loglik`` is the log-likelihood of a bare claim's own tokens in nats per token; where the
+    tokenizer adds no BOS the first token has no prediction and is left out. ``choice`` is the
+    normalised first-token letter mass of a world's option, averaged over the four rotations.
 
     Args:
         measures: which of the two to take.
@@ -45,12 +48,18 @@ class Claims:
         choice: str | Path | None = None,
         polarity: int = 1,
     ) -> None:
+        measures = (measures,) if isinstance(measures, str) else tuple(measures)
         wrong = [measure for measure in measures if measure not in MEASURES]
         if wrong:
             raise ConfigError(f"claims has no measure {wrong[0]!r}; known: {', '.join(MEASURES)}")
-        self.measures = tuple(measures)
+        if polarity not in (1, 0, -1):
+            raise ConfigError(f"claims has no polarity {polarity!r}; give 1, -1 or 0 (both)")
+        self.measures = measures
         self.claims = PromptSet.from_jsonl(claims or data_path("claims"))
+        for column in ("world", *KEPT):
+            self.claims.column(column)
         self.choice = PromptSet.from_jsonl(choice or data_path("choice"), "stem")
+        self.options = [_options(text) for text in self.choice.column("options")]
         self.polarity = polarity
 
     def requests(self, subject: Subject) -> list[Request]:
@@ -75,25 +84,24 @@ class Claims:
         claims = self.claims
         if self.polarity:
             claims = claims.where(polarity=self.polarity)
-        kept = ("set", "proposition", "frame", "polarity", "fact")
         for row, (item, text) in enumerate(zip(claims.ids, claims.items, strict=True)):
-            ids = subject.renderer.render(text, render="bare").ids
+            start, ids = _own_tokens(subject.renderer.render(text, render="bare"), text)
             yield Request(
                 item=item,
                 condition=str(claims.columns["world"][row]),
-                ids=ids[:1],
-                reads=(CandidatesRead((ids[1:],)),),
+                ids=start,
+                reads=(CandidatesRead((ids,)),),
                 extra={
                     "measure": "loglik",
-                    "tokens": len(ids) - 1,
-                    **{name: claims.columns[name][row].item() for name in kept},
+                    "tokens": len(ids),
+                    **{name: claims.columns[name][row].item() for name in KEPT},
                 },
             )
 
     def _choices(self, subject: Subject) -> Iterator[Request]:
         letters = Letters.of(subject.tokenizer, LETTERS)
         for item, stem, options in zip(
-            self.choice.ids, self.choice.items, self._options(), strict=True
+            self.choice.ids, self.choice.items, self.options, strict=True
         ):
             for order in rotations(WORLDS):
                 lines = [
@@ -108,10 +116,31 @@ class Claims:
                     extra={"measure": "choice", "order": order, "letters": letters},
                 )
 
-    def _options(self) -> list[dict[str, str]]:
-        import json
 
-        return [json.loads(text) for text in self.choice.column("options")]
+def _own_tokens(rendered: Rendered, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return what stands before a claim's predicted tokens (a BOS, or the first one), and these.
+
+    Tokens that the tokenizer adds behind a text are no part of the claim.
+    """
+    spans = rendered.spans["content"]
+    first, last = max(1, spans[0][0]), spans[-1][1]
+    if last <= first:
+        raise ConfigError(
+            f"claim {text!r} is one token, of which nothing is predicted; give it more words"
+        )
+    return rendered.ids[:first], rendered.ids[first:last]
+
+
+def _options(text: str) -> dict[str, str]:
+    """Read one question's option for each world."""
+    try:
+        found = {world: str(json.loads(text)[world]) for world in WORLDS}
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(
+            f"options = {text!r:.80}; a table with an option for each of {', '.join(WORLDS)} is "
+            "expected"
+        ) from None
+    return found
 
 
 def _likelihood(pair: tuple[Request, Sequence[Any]]) -> Measurement:
@@ -129,14 +158,14 @@ def _likelihood(pair: tuple[Request, Sequence[Any]]) -> Measurement:
 
 def _score_choice(group: list[tuple[Request, Sequence[Any]]]) -> list[Measurement]:
     """Average one question over its rotations, mapped back to the worlds."""
-    masses, orders = [], []
-    for request, (answer,) in group:
-        by_letter = request.extra["letters"].masses(answer)
-        orders.append(request.extra["order"])
-        masses.append({w: by_letter[row] for row, w in enumerate(request.extra["order"])})
-    table = np.array([[mass[world] for world in WORLDS] for mass in masses])
-    share = np.mean([shares(row) for row in table], axis=0)
-    mass = float(table.sum(1).mean())
+    logs = [request.extra["letters"].log_masses(answer) for request, (answer,) in group]
+    orders = [request.extra["order"] for request, _ in group]
+    by_world = [
+        [row[order.index(world)] for world in WORLDS]
+        for row, order in zip(map(shares, logs), orders, strict=True)
+    ]
+    share = np.mean(by_world, axis=0)
+    mass = float(np.mean([letter_mass(row) for row in logs]))
     return [
         Measurement(
             readout="claims",

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from workbench.directions import Directions, open_directions
+from workbench.errors import ConfigError
 from workbench.library import Source, open_prompts
 from workbench.registry import READOUTS
-from workbench.types import Measurement, Read, Request, Subject
+from workbench.types import Measurement, Read, Request, Subject, ndarray
+
+RENDERINGS = ("auto", "bare", "chat")
 
 
 @READOUTS.register("projection")
@@ -19,7 +23,9 @@ class Projection:
     """Coordinate of the residual stream along unit directions, in raw residual-stream units.
 
     Directions and layers are applied as stored, never refitted or re-centred, so that a shift of
-    a whole organism stays visible. Never compare raw projections across model families.
+    a whole organism stays visible. Never compare raw projections across model families. The measure
+    is the direction's name; where several layers are read, ``name@layer``, so that nothing averages
+    over layers.
 
     Args:
         directions: a directions file, or the object.
@@ -44,9 +50,12 @@ class Projection:
         )
         self.prompts = open_prompts(prompts)
         chosen = self.directions.info.get("layer")
-        own = self.directions.layers if chosen is None else (int(chosen),)
+        own = (int(chosen),) if chosen in self.directions.layers else self.directions.layers
         self.layers = tuple(layers) if layers is not None else own
+        self.units = _units(self.directions, self.layers)
         self.condition = condition
+        if render not in RENDERINGS:
+            raise ConfigError(f"render = {render!r}; give {', '.join(RENDERINGS)}")
         self.render = render
         self.prompts.column(condition)
 
@@ -69,16 +78,13 @@ class Projection:
     def score(
         self, requests: Sequence[Request], answers: Sequence[Sequence[Any]]
     ) -> list[Measurement]:
-        rows = [self.directions.layers.index(layer) for layer in self.layers]
-        raw = self.directions.vectors[:, rows]
-        unit = raw / np.linalg.norm(raw, axis=-1, keepdims=True)
         return [
             Measurement(
                 readout="projection",
-                measure=name,
+                measure=name if len(self.layers) == 1 else f"{name}@{layer}",
                 item=request.item,
                 condition=request.condition,
-                value=float(unit[k, row] @ np.asarray(states[row], np.float32)),
+                value=float(self.units[k, row] @ np.asarray(states[row], np.float32)),
                 extra={**request.extra, "layer": layer},
             )
             for request, (states,) in zip(requests, answers, strict=True)
@@ -88,3 +94,21 @@ class Projection:
 
     def _columns(self, row: int) -> dict[str, Any]:
         return {name: values[row].item() for name, values in self.prompts.columns.items()}
+
+
+def _units(directions: Directions, layers: Sequence[int]) -> Float[ndarray, "k l d"]:
+    if directions.position == "all":
+        raise ConfigError(
+            f"{directions.label} was fitted on all tokens, and a projection needs one place a "
+            "prompt; fit it at a position such as last or mean:content"
+        )
+    if not layers:
+        raise ConfigError("layers is empty; name at least one block")
+    raw = directions.vectors[:, directions.rows(layers)]
+    length = np.linalg.norm(raw, axis=-1, keepdims=True)
+    if not length.all():
+        raise ConfigError(
+            f"{directions.label} is zero at one of the layers {list(layers)}, so it points "
+            "nowhere; choose other layers or fit it again"
+        )
+    return np.asarray(raw / length)

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from workbench.data import data_path
-from workbench.errors import unknown
+from workbench.errors import ConfigError, unknown
 from workbench.prompts import PromptSet
-from workbench.readouts.candidates import candidate_read, expected_value
-from workbench.readouts.choice import Letters, mass_reason, shares
+from workbench.readouts.candidates import candidate_read, expected_value, terminators
+from workbench.readouts.choice import Letters, letter_mass, mass_reason, shares
 from workbench.registry import READOUTS
 from workbench.types import Measurement, Request, Subject
+
+COLUMNS = ("branch", "frame", "counterpart", "order", "bank_id", "prefix", "values", "fact")
+"""What every prompt of an items file says about itself; ``values`` maps answers to dollars."""
 
 Answer = tuple[Request, Sequence[Any]]
 
@@ -48,6 +51,8 @@ class TrustGame:
         items: str | Path | None = None,
     ) -> None:
         found = PromptSet.from_jsonl(items or data_path("trust_game"))
+        for column in COLUMNS:
+            found.column(column)
         kept = {"counterpart": counterparts, "branch": measures, "frame": frames}
         for column, wanted in kept.items():
             if wanted is not None:
@@ -68,32 +73,48 @@ class TrustGame:
         return found
 
     def _requests(self, subject: Subject) -> Iterator[Request]:
+        ends = terminators(subject)
         for row, chat in enumerate(self.items.items):
             column = {name: values[row].item() for name, values in self.items.columns.items()}
-            values = json.loads(column["values"])
+            values = _values(column["values"], self.items.ids[row])
+            ids = subject.renderer.render(chat).ids
             extra = {name: column[name] for name in ("branch", "frame", "order", "bank_id")}
             start: tuple[int, ...] = ()
             if column["branch"] == "transfer":
                 read: Any
-                start, read = candidate_read(subject.tokenizer, list(values), column["prefix"])
+                start, read = candidate_read(
+                    subject.tokenizer, ids, list(values), ends, column["prefix"]
+                )
             else:
                 letters = Letters.of(subject.tokenizer, list(values))
                 read, extra["letters"] = letters.read, letters
             yield Request(
                 item=column["fact"],
                 condition=column["counterpart"],
-                ids=subject.renderer.render(chat).ids + start,
+                ids=ids + start,
                 reads=(read,),
-                extra={**extra, "values": np.array(list(values.values()))},
+                extra={**extra, "values": np.array(list(values.values()), np.float64)},
             )
 
 
-def _known(column: str, wanted: Sequence[str], items: PromptSet) -> list[str]:
+def _known(column: str, wanted: str | Sequence[str], items: PromptSet) -> list[str]:
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
     known = sorted(set(items.column(column).tolist()))
-    for name in wanted:
+    for name in names:
         if name not in known:
-            raise unknown(f"trust-game {column}", name, known)
-    return list(wanted)
+            raise unknown(f"trust-game {column}", str(name), known)
+    return names
+
+
+def _values(text: str, item: str) -> dict[str, float]:
+    """Read the dollars that each answer stands for."""
+    try:
+        return {str(answer): float(dollars) for answer, dollars in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigError(
+            f"trust-game item {item!r}: values = {text!r:.80}; write a table from answers to "
+            'numbers, such as {"0": 0, "1": 1}'
+        ) from None
 
 
 def _key(request: Request) -> tuple[str, str, str]:
@@ -109,9 +130,9 @@ def _transfer(pair: Answer) -> Measurement:
 def _expected_return(group: Sequence[Answer]) -> Measurement:
     values, masses = [], []
     for request, (answer,) in group:
-        mass = request.extra["letters"].masses(answer)
-        values.append(float(shares(mass) @ request.extra["values"]))
-        masses.append(float(mass.sum()))
+        logs = request.extra["letters"].log_masses(answer)
+        values.append(float(shares(logs) @ request.extra["values"]))
+        masses.append(letter_mass(logs))
     request = group[0][0]
     orders = {r.extra["order"]: value for (r, _), value in zip(group, values, strict=True)}
     extra = {"frame": request.extra["frame"], "orders": orders}
