@@ -1,0 +1,270 @@
+"""The activation store: what writing costs, whether memory stays flat, how fast a layer is read.
+
+W3 compares ``wb.capture`` to memory with ``wb.capture(out=...)`` on the inputs of W1 and W2. Memory
+and reading are measured at the full width of 5,120 on any machine: there a stand-in engine hands
+out drawn values in place of a model's, and everything behind it is the real thing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import (
+    SEED,
+    WORDS,
+    Options,
+    chats,
+    compare,
+    finish,
+    measured,
+    open_subject,
+    options_of,
+    require,
+    rounded,
+    statements,
+    trained_tokenizer,
+)
+from torch import Tensor, nn
+
+import workbench as wb
+from workbench.activations import Activations
+from workbench.models.render import ChatRenderer
+from workbench.prompts import PromptSet
+from workbench.types import Batch, ModelRef, ModelStamp, Read, Subject
+
+WORKLOADS = ("W3", "memory", "read")
+POOL = 64
+
+
+@dataclass
+class Drawn:
+    """A stand-in engine: values drawn once and handed out again, in place of a model's."""
+
+    layers: int
+    width: int
+    dtype: torch.dtype
+    name: str = "drawn"
+    pool: Tensor = field(init=False)
+    row: int = 0
+
+    def __post_init__(self) -> None:
+        rng = torch.Generator().manual_seed(SEED)
+        drawn = torch.randn(self.layers, POOL, self.width, generator=rng)
+        self.pool = drawn.to(self.dtype)
+
+    def capture(self, _subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tensor]:
+        """Return ``(l, b, d)`` for each read; row n of all rows is n modulo the pool."""
+        rows = torch.arange(self.row, self.row + len(batch.input_ids)) % POOL
+        self.row += len(rows)
+        return [self.pool[list(read.layers)][:, rows] for read in reads]
+
+
+def stand_in(layers: int, width: int, dtype: torch.dtype) -> Subject:
+    """Return a subject without weights whose engine is ``Drawn``."""
+    tokenizer = trained_tokenizer()
+    name = str(dtype).removeprefix("torch.")
+    return Subject(
+        ref=ModelRef(base="drawn", dtype=name),
+        model=nn.Identity(),
+        tokenizer=tokenizer,
+        family="drawn",
+        blocks={layer: nn.Identity() for layer in range(layers)},
+        stamp=ModelStamp("drawn", "drawn", layers, width, "0" * 16, "0" * 16),
+        renderer=ChatRenderer(tokenizer),
+        runner=Drawn(layers, width, dtype),  # type: ignore[arg-type]
+    )
+
+
+def short_prompts(n: int) -> PromptSet:
+    """Return n short texts."""
+    rng = np.random.default_rng(SEED)
+    rows = [{"text": " ".join(rng.choice(WORDS, 12))} for _ in range(n)]
+    return PromptSet.from_records(rows, source="drawn")
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="workbench-store-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- what writing costs ---------------------------------------------------------------------------
+
+
+def run_cost(options: Options, subject: Subject) -> dict[str, Any]:
+    """Capture to memory and to a store, side by side, and compare the values."""
+    short = statements(subject, options.count("W1", 128 if options.quick else 1024))
+    long = chats(subject, options.count("W2", 2 if options.quick else 16))
+    found = {}
+    for name, prompts, position in (("W1", short, "last"), ("W2", long, "mean:assistant")):
+        with scratch() as folder:
+            found[name] = _cost(options, subject, prompts, position, folder)
+    return found
+
+
+def _cost(
+    options: Options, subject: Subject, prompts: PromptSet, position: str, folder: Path
+) -> dict[str, Any]:
+    count = 0
+
+    def stored() -> Any:
+        nonlocal count
+        count += 1
+        return wb.capture(subject, prompts, position=position, out=folder / str(count))
+
+    runs: dict[str, Callable[[], Any]] = {
+        "ours": stored,
+        "memory": lambda: wb.capture(subject, prompts, position=position),
+    }
+    found = compare(runs, max(2, options.repeats))
+    gap = _largest(found.outputs["ours"], found.outputs["memory"])
+    require(f"store of {position}", gap, 0.0)
+    ours, memory = found.times["ours"], found.times["memory"]
+    return {
+        "ours": rounded(ours.seconds),
+        "memory": rounded(memory.seconds),
+        "cost": rounded(ours.seconds / memory.seconds - 1),
+        "cpu_cost": rounded(ours.cpu_seconds / memory.cpu_seconds - 1),
+        "items": len(prompts),
+        "agree": gap,
+    }
+
+
+def _largest(one: Activations, other: Activations) -> float:
+    return max(float(np.abs(one.at(layer) - other.at(layer)).max()) for layer in one.layers)
+
+
+# --- flat memory ----------------------------------------------------------------------------------
+
+
+def run_memory(options: Options) -> dict[str, Any]:
+    """Stream prompts x all layers to disk and watch resident memory."""
+    items, layers = (1024, 16) if options.quick else (2000, 64)
+    subject = stand_in(layers, 5120, torch.bfloat16)
+    prompts = short_prompts(items)
+    done = [0]
+    samples: list[tuple[int, float]] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.02):
+            samples.append((done[0], resident_mb()))
+
+    before = resident_mb()
+    watcher = threading.Thread(target=watch)
+    with scratch() as folder:
+        watcher.start()
+        try:
+            wb.capture(subject, prompts, out=folder, progress=lambda n, _: done.__setitem__(0, n))
+        finally:
+            stop.set()
+            watcher.join()
+        stored = sum(path.stat().st_size for path in folder.rglob("*.h5"))
+    half = items // 2
+    early = max(mb for count, mb in samples if count <= half)
+    late = max(mb for count, mb in samples if count > half)
+    return {
+        "items": items,
+        "layers": layers,
+        "stored_mb": round(stored / 1e6),
+        "before_mb": round(before),
+        "peak_first_half_mb": round(early),
+        "peak_second_half_mb": round(late),
+        "growth_mb": round(late - early),
+    }
+
+
+def resident_mb() -> float:
+    """Return this process's resident memory in MB; 0 where the system does not say."""
+    status = Path("/proc/self/statm")
+    if not status.is_file():
+        return 0.0
+    return int(status.read_text().split()[1]) * 4096 / 1e6
+
+
+# --- reading a layer ------------------------------------------------------------------------------
+
+
+def run_read(options: Options) -> dict[str, Any]:
+    """Read one layer of 10,000 items from a store, beside ``numpy.load`` of the same bytes."""
+    shapes = [(576, torch.bfloat16), (576, torch.float32)]
+    if not options.quick:
+        shapes += [(5120, torch.bfloat16), (5120, torch.float32)]
+    found = {}
+    for width, dtype in shapes:
+        name = str(dtype).removeprefix("torch.")
+        with scratch() as folder:
+            found[f"{width} {name}"] = _read(stand_in(4, width, dtype), folder)
+    return found
+
+
+def _read(subject: Subject, folder: Path) -> dict[str, Any]:
+    n, layer = 10_000, 2
+    runner = subject.runner
+    assert isinstance(runner, Drawn)
+    wb.capture(subject, short_prompts(n), out=folder / "store")
+    plain = folder / "layer.npy"
+    rows = runner.pool[layer][torch.arange(n) % POOL]
+    bits = rows.view(torch.int16).numpy().view(np.uint16) if rows.element_size() == 2 else rows
+    np.save(plain, np.asarray(bits))
+    acts = wb.open_activations(folder / "store")
+    runs: dict[str, Callable[[], Any]] = {
+        "ours": lambda: acts.at(layer),
+        "numpy": lambda: np.load(plain),
+        "opened": lambda: wb.open_activations(folder / "store").at(layer),
+    }
+    found = compare(runs, 9)
+    values = found.outputs["ours"]
+    _refuse_others(values, runner.pool[layer].float().numpy())
+    return {
+        "cpu_ms": rounded(1000 * found.times["ours"].cpu_seconds),
+        "ours_ms": rounded(1000 * found.times["ours"].seconds),
+        "opened_ms": rounded(1000 * found.times["opened"].seconds),
+        "numpy_ms": rounded(1000 * found.times["numpy"].seconds),
+        "ratio_numpy": rounded(found.times["numpy"].seconds / found.times["ours"].seconds),
+        "gb_per_s": rounded(plain.stat().st_size / found.times["ours"].seconds / 1e9),
+    }
+
+
+def _refuse_others(values: np.ndarray, pool: np.ndarray) -> None:
+    """Check that every stored row is a row of the pool, and that each stands there equally often.
+
+    Batches are sorted by length, so that the order of rows is not that of drawing.
+    """
+    keys = {row.tobytes(): number for number, row in enumerate(pool)}
+    counts = np.bincount([keys[row.tobytes()] for row in values], minlength=POOL)
+    require("rows read back", float(np.ptp(counts)), 1.0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = options_of(__doc__ or "", WORKLOADS, argv)
+    subject = open_subject(options)
+    found: dict[str, Any] = {}
+    for name in options.workloads:
+        with measured(name):
+            if name == "W3":
+                found[name] = run_cost(options, subject)
+            elif name == "memory":
+                found[name] = run_memory(options)
+            else:
+                found[name] = run_read(options)
+    finish(options, subject, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
