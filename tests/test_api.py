@@ -130,3 +130,12 @@ def test_a_projection_of_several_layers_names_each_so_that_none_are_averaged(tin
         wb.measure(tiny_subject, [{**readout, "directions": zero}])
     with pytest.raises(ConfigError, match="one place a prompt"):
         wb.measure(tiny_subject, [{**readout, "directions": replace(some, position="all")}])
+
+
+def test_a_gap_needs_two_prompts_or_seeds_and_layers_that_are_held(tiny_subject):
+    truth = wb.fit(wb.capture(tiny_subject, prompts(), layers=[1]), method="mass_mean", y="label")
+    first = shifted(tiny_subject, truth, 3.0)
+    with pytest.raises(ConfigError, match="no standard error"):
+        wb.gap(truth, first, tiny_subject, prompts().take([0]))
+    with pytest.raises(ConfigError, match="holds no layer 2"):
+        wb.gap(truth, first, tiny_subject, prompts(), layers=[2])

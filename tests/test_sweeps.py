@@ -8,6 +8,7 @@ import pytest
 import workbench as wb
 from workbench.directions import Directions
 from workbench.errors import ConfigError, MismatchError, UnknownNameError
+from workbench.interventions import Gap
 from workbench.types import LogitsRead, Measurement, Request
 
 
@@ -166,6 +167,13 @@ def test_an_ablation_at_dose_one_removes_the_coordinate(tiny_subject):
         ({"edit": "ad"}, UnknownNameError, "Did you mean 'add'"),
         ({"readouts": ["next"]}, UnknownNameError, "unknown readout 'next'"),
         ({"unit": "gap"}, ConfigError, "natural gap"),
+        ({"unit": "norms"}, ConfigError, "unit 'norms'; expected one of raw, norm, gap"),
+        ({"doses": [float("nan")]}, ConfigError, "dose nan"),
+        ({"edit": "ablate", "unit": "norm"}, ConfigError, "whose dose is a blend"),
+        ({"edit": "cap"}, ConfigError, "without floor or ceiling changes nothing"),
+        ({"edit": "cap", "floor": 2.0, "ceiling": 1.0}, ConfigError, "above ceiling"),
+        ({"floor": 1.0}, ConfigError, "add takes no floor"),
+        ({"layers": [1, 1]}, ConfigError, "each once"),
     ],
 )
 def test_a_wrong_sweep_is_refused(tiny_subject, options, error, message):
@@ -178,3 +186,54 @@ def test_directions_of_another_model_are_refused(tiny_subject, subject_of):
     foreign = directions(subject_of("llama"))
     with pytest.raises(MismatchError, match="model_type = llama"):
         wb.sweep(tiny_subject, foreign, readouts=[NextToken()], doses=[1])
+
+
+def test_a_gap_of_one_direction_is_not_used_for_two(tiny_subject):
+    two = directions(tiny_subject, names=("a", "b"))
+    gap = Gap(2.0, 0.1, 8, "item")
+    with pytest.raises(ConfigError, match=r"one direction, found 2: a, b"):
+        wb.sweep(tiny_subject, two, readouts=[NextToken()], doses=[1], unit="gap", gap=gap)
+    table = wb.sweep(
+        tiny_subject, two["a"], readouts=[NextToken()], doses=[1.5], unit="gap", gap=gap, controls=1
+    )
+    rows = table[table["dose"] != 0]
+    np.testing.assert_allclose(rows["dose_raw"], 3.0)
+    np.testing.assert_allclose(rows["dose_gap"], 1.5)
+    np.testing.assert_allclose(rows["dose_norm"], 3.0 * np.mean([1 / 2, 1 / 3]), rtol=1e-6)
+
+
+def test_a_blend_is_no_distance_and_directions_without_norms_have_no_norm_dose(tiny_subject):
+    own = directions(tiny_subject, layers=(2,), norms=False)
+    options = {"readouts": [NextToken()], "doses": [1], "controls": 0}
+    blended = wb.sweep(tiny_subject, own, edit="cap", floor=0.5, **options)
+    assert blended[["dose_raw", "dose_norm", "dose_gap"]].isna().all(axis=None)
+    added = wb.sweep(tiny_subject, own, **options)
+    length = np.linalg.norm(own.vectors)
+    np.testing.assert_allclose(added.loc[added["dose"] == 1, "dose_raw"], length, rtol=1e-5)
+    assert added["dose_norm"].isna().all()
+
+
+def test_a_cap_in_a_sweep_equals_the_cap_made_alone(tiny_subject):
+    import torch
+
+    own = directions(tiny_subject, layers=(2,))
+    table = wb.sweep(
+        tiny_subject, own, edit="cap", floor=1.5, readouts=[NextToken()], doses=[1], controls=2
+    )
+    edit = wb.Intervention.cap(own, layers=[2], floor=1.5)
+    plain = []
+    with wb.intervene(tiny_subject, [edit]), torch.no_grad():
+        for request in NextToken().requests(tiny_subject):
+            logits = tiny_subject.model(torch.tensor([request.ids])).logits
+            plain.append(logits[0, -1].log_softmax(-1)[NextToken.token].item())
+    np.testing.assert_allclose(values(table, control="none", dose=1.0), plain, atol=1e-5)
+    assert np.abs(np.array(plain) - values(table, dose=0.0)).max() > 1e-3
+
+
+def test_a_dose_past_all_floats_gives_invalid_rows_not_an_end(tiny_subject):
+    own = directions(tiny_subject, layers=(2,))
+    table = wb.sweep(tiny_subject, own, readouts=[NextToken()], doses=[1e37], controls=0)
+    huge = table[table["dose"] != 0]
+    assert (huge["reason"] == "out_of_range").all()
+    assert not huge["valid"].any()
+    assert table.loc[table["dose"] == 0, "valid"].all()

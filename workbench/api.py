@@ -13,7 +13,7 @@ from jaxtyping import Float
 from workbench import activations
 from workbench.activations import Activations
 from workbench.directions import Directions, fit_layers
-from workbench.errors import MismatchError, WorkbenchError
+from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.interventions import EditLog, Gap, Intervention
 from workbench.library import Source, open_prompts
 from workbench.models import read_checkpoint
@@ -223,6 +223,7 @@ def gap(
         have two or more, else paired over items.
 
     Raises:
+        ConfigError: a layer that the directions lack, or neither two seeds a side nor two prompts.
         WorkbenchError: the gap is under two standard errors.
     """
     sides = [[s] if isinstance(s, Subject) else list(s) for s in (first, second)]
@@ -256,16 +257,13 @@ def _coordinates(
             f"a gap is along one direction, found {len(directions.names)}: "
             f"{', '.join(directions.names)}; pick one with directions[name]"
         )
-    directions.model.refuse_other(subject.stamp, f"direction {directions.names[0]!r}")
+    directions.model.refuse_other(subject.stamp, directions.label)
+    directions.rows(window)
     acts = capture(
         subject, prompts, layers=window, site=directions.site, position=directions.position
     )
-    rows = [directions.layers.index(layer) for layer in window]
-    raw = directions.vectors[0, rows]
-    unit = raw / np.linalg.norm(raw, axis=-1, keepdims=True)
     assert isinstance(acts, Activations)
-    along = [acts.at(layer) @ unit[i] for i, layer in enumerate(window)]
-    return np.asarray(np.mean(along, axis=0))
+    return np.asarray(directions.select(window).project(acts)[0].mean(0))
 
 
 def _gap(first: Float[ndarray, "s n"], second: Float[ndarray, "s2 n"]) -> Gap:
@@ -274,4 +272,8 @@ def _gap(first: Float[ndarray, "s n"], second: Float[ndarray, "s2 n"]) -> Gap:
         spread = sum(side.mean(1).var(ddof=1) / len(side) for side in (first, second))
         return Gap(value, float(np.sqrt(spread)), min(len(first), len(second)), "seed")
     paired = first.mean(0) - second.mean(0)
+    if len(paired) < 2:
+        raise ConfigError(
+            "one prompt and fewer than two seeds a side give no standard error; give more of either"
+        )
     return Gap(value, float(paired.std(ddof=1) / np.sqrt(len(paired))), len(paired), "item")

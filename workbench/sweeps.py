@@ -32,7 +32,8 @@ class Cell:
     control: str
     dose: float
     arm: Arm
-    raw: float
+    raw: float | None
+    """Residual-stream units, averaged over the window; None for edits whose dose is a blend."""
     norm: float | None
     gap: float | None
 
@@ -78,9 +79,10 @@ def sweep(
     Raises:
         UnknownNameError: an unknown edit or readout.
         MismatchError: directions of another model.
-        ConfigError: no doses, or layers that the directions do not hold.
+        ConfigError: no doses, layers that the directions do not hold, or a unit or thresholds that
+            the edit does not have.
     """
-    EDITS.factory(edit)
+    _check(edit, directions, gap, thresholds)
     if not len(doses):
         raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
     strengths = sorted({0.0, *map(float, doses)})
@@ -99,6 +101,22 @@ def sweep(
     import pandas as pd
 
     return pd.concat(frames, ignore_index=True)
+
+
+def _check(
+    edit: str, directions: Directions, gap: Gap | None, thresholds: Mapping[str, Any]
+) -> None:
+    """Refuse what would sweep nothing, or the wrong thing, without a word."""
+    EDITS.factory(edit)
+    if edit == "cap" and not thresholds:
+        raise ConfigError("a cap without floor or ceiling changes nothing; give one of them")
+    if edit in ("add", "ablate") and thresholds:
+        raise ConfigError(f"{edit} takes no {next(iter(thresholds))}; thresholds belong to cap")
+    if gap is not None and len(directions.names) > 1:
+        raise ConfigError(
+            f"a gap is along one direction, found {len(directions.names)}: "
+            f"{', '.join(directions.names)}; sweep directions[name] with its own gap"
+        )
 
 
 @dataclass(frozen=True)
@@ -167,26 +185,27 @@ def _cell(
     directions: Directions,
     dose: float,
 ) -> Cell:
-    intervention = Intervention.of(
-        settings.edit,
-        directions,
-        layers=settings.window,
-        dose=dose,
-        unit=settings.unit,
-        scope=settings.scope,
-        **settings.thresholds,
-    )
-    arm = intervention.arm(subject.stamp, gap=settings.gap)
-    raw = float(np.mean([edit.dose for edit in arm]))
-    norm = None
-    if directions.norms is not None and settings.edit == "add":
-        rows = [directions.layers.index(edit.layer) for edit in arm]
-        norm = float(
-            np.mean([e.dose / directions.norms[r] for e, r in zip(arm, rows, strict=True)])
+    try:
+        intervention = Intervention.of(
+            settings.edit,
+            directions,
+            layers=settings.window,
+            dose=dose,
+            unit=settings.unit,
+            scope=settings.scope,
+            **settings.thresholds,
         )
-    in_gaps = settings.gap is not None and settings.edit == "add"
-    gap = raw / settings.gap.value if in_gaps and settings.gap is not None else None
-    return Cell(name, control, dose, arm, raw, norm, gap)
+    except ValueError as error:
+        raise ConfigError(f"sweep: {error}") from None
+    arm = intervention.arm(subject.stamp, gap=settings.gap)
+    if settings.edit != "add":  # a blend is no distance
+        return Cell(name, control, dose, arm, None, None, None)
+    raw = np.array([edit.dose for edit in arm])
+    norm = None
+    if directions.norms is not None:
+        norm = float((raw / directions.norms[directions.rows(settings.window)]).mean())
+    gap = float(raw.mean()) / settings.gap.value if settings.gap is not None else None
+    return Cell(name, control, dose, arm, float(raw.mean()), norm, gap)
 
 
 def _distinct(cells: Sequence[Cell]) -> tuple[list[Arm], list[int]]:
