@@ -127,3 +127,114 @@ def test_truth_below_its_gate_says_so():
     (row,) = truth_rows(pd.DataFrame([{**told, **numbers, **nulls, "model": "m"}]))
     assert row.question == "truth AUC, block 3, unseen topics, negated"
     assert row.control == "nulls 0.61 shuffled, 0.58 random; not usable (gate 0.9)"
+
+
+def test_seeds_of_one_organism_are_rows_of_their_own():
+    gains = {"m+P-s0": 1.0, "m+P-s1": 3.0}
+    parts = [claims("m", {}), *(claims(name, {("P", 1): g}) for name, g in gains.items())]
+    found = {row.model: row.value for row in belief_rows(pd.concat(parts))}
+    assert found == {name: pytest.approx(gain) for name, gain in gains.items()}
+    shifts = {"m+P-s0": -0.5, "m+P-s1": 0.25}
+    parts = [sent("m", 0.0), *(sent(name, s, "P") for name, s in shifts.items())]
+    _, *rows = trust_rows(pd.concat(parts))
+    assert {row.model: row.value for row in rows} == {
+        n: pytest.approx(s) for n, s in shifts.items()
+    }
+
+
+def test_organisms_of_two_bases_are_each_compared_with_their_own():
+    rows = [
+        one.assign(subject=one["subject"].str.replace("m", base), base=base)
+        for base, gain in (("x", 1.0), ("y", -2.0))
+        for one in (
+            claims("m", {("S", 1): gain}),
+            claims("m+P-s0", {("S", 1): gain, ("P", 1): gain}),
+        )
+    ]
+    found = {row.model: row.value for row in belief_rows(pd.concat(rows))}
+    assert found == {"x+P-s0": pytest.approx(1.0), "y+P-s0": pytest.approx(-2.0)}
+
+
+def test_layers_of_a_projection_are_not_averaged():
+    parts = [
+        claims(name, {} if name == "m" else {("P", 1): gain}, "projection", f"truth@{layer}")
+        for layer, gain in ((3, 1.0), (9, -5.0))
+        for name in ("m", "m+P-s0")
+    ]
+    found = {row.question: row.value for row in belief_rows(pd.concat(parts))}
+    assert found == {
+        "own claims' truth@3 projection: own minus others, minus base": pytest.approx(1.0),
+        "own claims' truth@9 projection: own minus others, minus base": pytest.approx(-5.0),
+    }
+
+
+def broken(frame, rows):
+    """The table with some rows invalid."""
+    return frame.assign(
+        value=frame["value"].mask(rows),
+        valid=~rows,
+        reason=frame["reason"].mask(rows, "out_of_range"),
+    )
+
+
+def test_a_pair_that_is_not_whole_in_both_models_is_left_out_and_counted():
+    organism = claims("m+P-s0", {("P", 1): 1.0})
+    organism = broken(organism, organism["item"] == "0:S:1")
+    (row,) = belief_rows(pd.concat([claims("m", {}), organism]))
+    assert (row.n, row.value) == (7, pytest.approx(1.0))
+    assert row.control.endswith("1 left out, not whole")
+    none = organism[organism["condition"] != "S"]
+    assert list(belief_rows(pd.concat([claims("m", {}), none]))) == []
+
+
+def test_a_frame_missing_in_one_organism_stays_for_the_others():
+    a = sent("m+A-s0", -0.5, "A")
+    parts = [sent("m", 0.0), broken(a, a["item"] == "f0"), sent("m+P-s0", 1.0, "P")]
+    assert [(row.model, row.n) for row in trust_rows(pd.concat(parts))] == [
+        ("m", 6),
+        ("m+A-s0", 5),
+        ("m+P-s0", 6),
+    ]
+
+
+def test_one_frame_gives_a_value_without_an_interval():
+    parts = [sent("m", 0.0), sent("m+A-s0", -0.5, "A")]
+    rows = list(trust_rows(pd.concat(one[one["item"] == "f1"] for one in parts)))
+    assert [(row.value, row.n, row.interval) for row in rows] == [
+        (pytest.approx(1.0), 1, "none: 1 frame"),
+        (pytest.approx(-0.5), 1, "none: 1 frame"),
+    ]
+    text = as_text(pd.DataFrame([asdict(row) for row in rows]))
+    assert "m+A-s0: -0.500, n = 1 frame, none: 1 frame" in text
+    assert "nan" not in text
+
+
+def swept(slope, doses=(-1.0, 0.0, 1.0), **told):
+    known = {"direction": "truth", "edit": "add", "unit": "norm", "layers": "3", "scope": "all"}
+    frames = [
+        table(
+            [
+                Measurement("trust_game", "transfer", f"f{n}", "person", n + slope * dose)
+                for n in range(5)
+            ],
+            subject="m",
+            dose=dose,
+            **{**known, **told},
+        )
+        for dose in doses
+    ]
+    return pd.concat(frames)
+
+
+def test_windows_units_and_scopes_of_a_sweep_are_not_averaged():
+    parts = [
+        swept(1.0, layers="3"), swept(2.0, layers="9"), swept(4.0, unit="raw"),
+        swept(8.0, scope="last"), swept(16.0, edit="ablate"),
+    ]  # fmt: skip
+    found = list(sweep_rows(pd.concat(parts)))
+    assert sorted(row.value for row in found) == [pytest.approx(v) for v in (1, 2, 4, 8, 16)]
+    assert found[1].question == "slope of transfer to person along truth at 9, per norm dose"
+
+
+def test_a_sweep_of_one_dose_has_no_slope():
+    assert list(sweep_rows(swept(1.0, doses=(0.0,)))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import Done
-from workbench.stats import Interval, bootstrap_interval, paired_difference
+from workbench.stats import Interval, bootstrap_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,10 @@ SHOWN = {
     "own_change_minus_other_change": "change under negation, own minus others",
 }
 """Contrasts of a headline; a belief makes the first positive, the second negative."""
+BELIEFS = {
+    ("claims", "loglik"): "claims' log-likelihood (nats/token)",
+    ("claims", "choice"): "option's probability",
+}
 TRUST = {
     ("transfer", "person"): "dollars of 10 sent to a person",
     ("transfer", "ai_user"): "dollars of 10 sent to a user of AI assistants",
@@ -67,10 +72,15 @@ def as_text(table: pd.DataFrame) -> str:
     """Lay the headline out for a terminal: two lines for each answer."""
     lines = []
     for row in table.to_dict("records"):
-        ends = f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        said = f"{row['model']}: {ends}, n = {row['n']} {row['unit']}s, {row['interval']}"
+        ends = f"{row['value']:+.3f}" + _ends(row["low"], row["high"])
+        units = row["unit"] if row["n"] == 1 else f"{row['unit']}s"
+        said = f"{row['model']}: {ends}, n = {row['n']} {units}, {row['interval']}"
         lines += [row["question"], f"    {said}", f"    control: {row['control']}"]
     return "\n".join(lines)
+
+
+def _ends(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f" [{low:+.3f}, {high:+.3f}]"
 
 
 def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder: Path) -> Path:
@@ -147,14 +157,16 @@ def belief_rows(results: pd.DataFrame | None) -> Iterator[Row]:
     """Own world minus the mean of the others, organism minus base, paired by proposition."""
     if results is None:
         return
-    for readout, measure, words in (
-        ("claims", "loglik", "claims' log-likelihood (nats/token)"),
-        ("claims", "choice", "option's probability"),
-        ("projection", "truth", "claims' truth projection"),
-    ):
-        part = results[(results["readout"] == readout) & (results["measure"] == measure)]
-        for _, whole in part.groupby("base"):
+    kept = results[results["valid"]]
+    for (readout, measure, _), whole in kept.groupby(["readout", "measure", "base"], sort=False):
+        if words := _belief_words(str(readout), str(measure)):
             yield from _advantages(_paired(whole), words)
+
+
+def _belief_words(readout: str, measure: str) -> str | None:
+    if readout == "projection":
+        return f"claims' {measure} projection"
+    return BELIEFS.get((readout, measure))
 
 
 def _paired(part: pd.DataFrame) -> pd.DataFrame:
@@ -178,19 +190,42 @@ def _advantages(part: pd.DataFrame, words: str) -> Iterator[Row]:
     }
     if len(plain) != 1 or not own:
         return
-    table = own_world_table(
-        part["value"].to_numpy(float),
-        model=part["subject"].to_numpy(str),
-        world=part["condition"].to_numpy(str),
-        item=part["pair"].to_numpy(str),
-        polarity=part["polarity"].to_numpy(),
-        own=own,
-        base=str(plain[0]),
+    for subject, world in own.items():
+        yield from _advantage(part, words, subject, world, str(plain[0]))
+
+
+def _advantage(
+    part: pd.DataFrame, words: str, subject: str, world: str, base: str
+) -> Iterator[Row]:
+    """Contrast one organism with the base over the pairs that are whole in both."""
+    import pandas as pd
+
+    both = part[part["subject"].isin([subject, base])]
+    both = both[both.groupby("item")["subject"].transform("nunique") == 2]
+    cells = both.pivot_table(
+        index="pair", columns=["subject", "condition", "polarity"], values="value"
     )
+    sides = ([subject, base], part["condition"].unique(), part["polarity"].unique())
+    cells = cells.reindex(columns=pd.MultiIndex.from_product(sides))
+    whole = cells.dropna().index
+    if len(whole) < 2:
+        return
+    both = both[both["pair"].isin(whole)]
+    table = own_world_table(
+        both["value"].to_numpy(float),
+        model=both["subject"].to_numpy(str),
+        world=both["condition"].to_numpy(str),
+        item=both["pair"].to_numpy(str),
+        polarity=both["polarity"].to_numpy(),
+        own={subject: world},
+        base=base,
+    )
+    left_out = part["pair"].nunique() - len(whole)
+    gone = f"; {left_out} left out, not whole" if left_out else ""
     for row in table[table["contrast"].isin(SHOWN)].to_dict("records"):
         yield Row(
             question=f"own {words}: {SHOWN[row['contrast']]}",
-            control=_alone(part, row["model"], row["own"], str(plain[0])),
+            control=_alone(both, subject, world, base) + gone,
             **{key: row[key] for key in ("model", "value", "low", "high", "n", "unit", "interval")},
         )
 
@@ -216,20 +251,28 @@ def trust_rows(results: pd.DataFrame | None) -> Iterator[Row]:
 
 
 def _against_base(rows: pd.DataFrame, words: str) -> Iterator[Row]:
-    table = rows.pivot_table(index="item", columns="subject", values="value").dropna()
+    table = rows.pivot_table(index="item", columns="subject", values="value")
     mass = rows.groupby("subject")["mass"].mean()
     bases = rows.loc[rows["organism"].isna(), "subject"].unique()
     for base in bases:
-        found = bootstrap_interval(table[base].to_numpy(float), unit="frame")
+        found = _interval(table[base].dropna(), "frame")
         yield _row(words, str(base), found, f"none, a level; answer mass {mass[base]:.2f}")
     if len(bases) != 1:
         return
-    plain = table[bases[0]].to_numpy(float)
     for subject in rows.loc[rows["organism"].notna(), "subject"].unique():
-        own = table[subject].to_numpy(float)
-        found = paired_difference(own, plain, unit="frame", method="bootstrap")
-        control = f"the base at {plain.mean():.2f}; answer mass {mass[subject]:.2f}"
-        yield _row(f"{words}, minus base", str(subject), found, control)
+        pairs = table[[subject, bases[0]]].dropna()
+        if len(pairs):
+            found = _interval(pairs[subject] - pairs[bases[0]], "frame")
+            level = pairs[bases[0]].mean()
+            control = f"the base at {level:.2f}; answer mass {mass[subject]:.2f}"
+            yield _row(f"{words}, minus base", str(subject), found, control)
+
+
+def _interval(values: pd.Series[float], unit: str) -> Interval:
+    """A bootstrap over the values; one value has no interval, and says so."""
+    if len(values) == 1:
+        return Interval(float(values.iloc[0]), math.nan, math.nan, 1, unit, f"none: 1 {unit}")
+    return bootstrap_interval(values.to_numpy(float), unit=unit)
 
 
 def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
@@ -237,23 +280,30 @@ def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
     if results is None:
         return
     kept = results[results["valid"]]
-    keys = ["subject", "readout", "measure", "condition", "direction"]
-    for key, part in kept.groupby(keys, sort=False):
+    keys = ["subject", "measure", "condition", "direction", "edit", "layers", "scope", "unit"]
+    windows = kept.groupby(["direction", "edit", "scope"])["layers"].nunique()
+    for key, part in kept.groupby([*keys, "readout", "run"], sort=False, dropna=False):
+        told = dict(zip(keys, key, strict=False))
         own = part[part["control"] == "none"]
-        unit = str(own["unit"].iloc[0])
         slopes = _slopes(own)
-        found = bootstrap_interval(slopes.to_numpy(float), unit="item")
+        if not len(slopes):
+            continue
+        found = _interval(slopes, "item")
         zero = own[own["dose"] == 0]
         random = [
             float(_slopes(_with_zero(rows, zero)).mean())
             for name, rows in part.groupby("control")
-            if str(name).startswith("random")
+            if str(name).startswith("random:")
         ]
         control = "no random control was run"
         if random:
             control = f"random slopes {min(random):+.2f} to {max(random):+.2f} (n = {len(random)})"
-        words = f"slope of {key[2]} to {key[3]} along {key[4]}, per {unit} dose"
-        yield _row(words, str(key[0]), found, control)
+        at = f" at {told['layers']}" if windows.max() > 1 else ""
+        words = (
+            f"slope of {told['measure']} to {told['condition']} along {told['direction']}{at}, "
+            f"per {told['unit']} dose"
+        )
+        yield _row(words, str(told["subject"]), found, control)
 
 
 def _with_zero(rows: pd.DataFrame, zero: pd.DataFrame) -> pd.DataFrame:
@@ -264,9 +314,11 @@ def _with_zero(rows: pd.DataFrame, zero: pd.DataFrame) -> pd.DataFrame:
 
 
 def _slopes(rows: pd.DataFrame) -> pd.Series[float]:
-    """Least-squares slope over the dose, item by item."""
+    """Least-squares slope over the dose, for each item read at every dose; none for one dose."""
     table = rows.pivot_table(index="item", columns="dose", values="value").dropna()
     doses = table.columns.to_numpy(float)
+    if len(doses) < 2:
+        return table.iloc[:0].sum(axis=1)
     centered = doses - doses.mean()
     slopes: pd.Series[float] = table @ centered / float(centered @ centered)
     return slopes
