@@ -1,6 +1,7 @@
 """Sweeps: every dose equals the plain way, controls are fair, mistakes are named."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -231,8 +232,11 @@ def test_a_cap_in_a_sweep_equals_the_cap_made_alone(tiny_subject):
 
 
 def test_a_dose_past_all_floats_gives_invalid_rows_not_an_end(tiny_subject):
-    own = directions(tiny_subject, layers=(2,))
-    table = wb.sweep(tiny_subject, own, readouts=[NextToken()], doses=[1e37], controls=0)
+    own = directions(tiny_subject, layers=(1, 2))
+    axis = np.zeros_like(own.vectors)
+    axis[..., 0] = 1
+    own = replace(own, vectors=axis)  # twice 3e38 on one coordinate is past float32
+    table = wb.sweep(tiny_subject, own, readouts=[NextToken()], doses=[3e38], controls=0)
     huge = table[table["dose"] != 0]
     assert (huge["reason"] == "out_of_range").all()
     assert not huge["valid"].any()
