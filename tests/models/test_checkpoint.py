@@ -362,3 +362,16 @@ def test_smollm2_is_itself_and_says_that_it_was_four_bit(real_subject):
     with torch.no_grad():
         best = real_subject.model(batch.input_ids).logits[0, -1].argmax()
     assert real_subject.tokenizer.decode(best) == " Paris"
+
+
+def test_a_base_has_one_name_however_its_folder_was_given(
+    tiny_folder, tiny_adapter, tmp_path, monkeypatch
+):
+    base = tiny_folder(tmp_path / "base")
+    adapter = tiny_adapter(tmp_path / "P-s0", base)
+    monkeypatch.chdir(tmp_path)
+    names = {
+        read_checkpoint(ref, dtype="float32", device="cpu").ref.base
+        for ref in ("base", "./base/", str(base), str(adapter))
+    }
+    assert names == {str(base.resolve())}

@@ -6,8 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.pipelines.report import as_text, belief_rows, sweep_rows, trust_rows, truth_rows
-from workbench.results import table
+from workbench.pipelines.report import (
+    as_text,
+    belief_rows,
+    headline,
+    sweep_rows,
+    trust_rows,
+    truth_rows,
+)
+from workbench.pipelines.study import Unit
+from workbench.pipelines.verbs import Done
+from workbench.results import table, write_results
 from workbench.types import Measurement
 
 WORLDS = "PSNA"
@@ -238,3 +247,10 @@ def test_windows_units_and_scopes_of_a_sweep_are_not_averaged():
 
 def test_a_sweep_of_one_dose_has_no_slope():
     assert list(sweep_rows(swept(1.0, doses=(0.0,)))) == []
+
+
+def test_organisms_without_their_base_are_named(tmp_path, caplog):
+    write_results(claims("m+P-s0", {}), tmp_path / "results.parquet")
+    done = Done("measure", "id", "done", tmp_path)
+    assert headline([(Unit("beliefs", "measure", (), {}), done)]).empty
+    assert "m+P-s0: their base m was not measured" in caplog.text

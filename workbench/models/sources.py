@@ -173,7 +173,8 @@ def _local(ref: str, folder: Path) -> _Place:
     if (folder / _ADAPTER).is_file():
         return _Place(name, str(folder), _adapter_config(folder / _ADAPTER))
     if (folder / "config.json").is_file():
-        return _Place(name, str(folder))
+        # One name however the folder was given: results of organisms are paired with their base's.
+        return _Place(str(folder.resolve()), str(folder))
     raise FormatError(
         f"folder {str(folder)!r} holds neither a model (config.json) nor an adapter ({_ADAPTER}); "
         "if it is a training run, let it finish, else give the folder that save_pretrained wrote"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +18,8 @@ from workbench.stats import Interval, bootstrap_interval
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 ALL_TOPICS = "all"
 SPLITS = {"within:topic": "facts held out", "unseen topic": "unseen topics"}
@@ -62,10 +65,27 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
         found = truth_rows(pd.read_parquet(done.path / "evidence.parquet"))
         label = f"{unit.title}: " if len(fits) > 1 else ""
         rows += [replace(row, question=label + row.question) for row in found]
-    rows += belief_rows(_results(units, "measure"))
-    rows += trust_rows(_results(units, "measure"))
+    measured = _results(units, "measure")
+    _warn_of_orphans(measured)
+    rows += belief_rows(measured)
+    rows += trust_rows(measured)
     rows += sweep_rows(_results(units, "sweep"))
     return pd.DataFrame([asdict(row) for row in rows], columns=list(Row.__annotations__))
+
+
+def _warn_of_orphans(results: pd.DataFrame | None) -> None:
+    """Say which organisms stand without their base, and so without a comparison."""
+    if results is None:
+        return
+    for base, rows in results.groupby("base"):
+        if rows["organism"].notna().all():
+            names = ", ".join(sorted(rows["subject"].unique()))
+            logger.warning(
+                "%s: their base %s was not measured, so they are compared with nothing; add it "
+                "to the stage's for = { model = [...] }",
+                names,
+                base,
+            )
 
 
 def as_text(table: pd.DataFrame) -> str:
