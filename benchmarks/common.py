@@ -26,7 +26,6 @@ import transformers
 from torch import Tensor
 
 import workbench as wb
-from workbench.errors import WorkbenchError
 from workbench.models.families import find_blocks
 from workbench.models.render import ChatRenderer
 from workbench.models.stamp import stamp_of
@@ -432,14 +431,9 @@ def vector_gap(ours: Tensor | np.ndarray, theirs: Tensor | np.ndarray) -> tuple[
     return float(delta.abs().max()), float(relative.max())
 
 
-def require(what: str, gap: float, limit: float) -> None:
-    """Stop where two ways do not give the same numbers.
-
-    Raises:
-        WorkbenchError: the difference is over the limit.
-    """
-    if not gap <= limit:
-        raise WorkbenchError(f"{what}: outputs differ by {gap:.3g}, over {limit:.3g}")
+def verdict(gap: float, limit: float) -> dict[str, Any]:
+    """Say whether two ways gave the same numbers; `finish` fails a run in which they did not."""
+    return {"tolerance": limit, "agrees": bool(gap <= limit)}
 
 
 # --- peers that wrap the model --------------------------------------------------------------------
@@ -548,8 +542,15 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def finish(options: Options, subject: Subject, found: Mapping[str, Any]) -> None:
-    """Print a table and, as the last line, the JSON object."""
+def keep(options: Options, found: Mapping[str, Any]) -> None:
+    """Write what is measured so far, lest a run that is cut short lose it."""
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def finish(options: Options, subject: Subject, found: Mapping[str, Any]) -> int:
+    """Print a table and, as the last line, the JSON object; 1 where outputs disagree, else 0."""
     result = {
         **found,
         "machine": machine(subject),
@@ -559,8 +560,15 @@ def finish(options: Options, subject: Subject, found: Mapping[str, Any]) -> None
     if not options.json:
         for name, row in found.items():
             print(f"{name}: " + ", ".join(f"{k} {v}" for k, v in row.items()))
-    text = json.dumps(result)
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(text, flush=True)
+    keep(options, result)
+    print(json.dumps(result), flush=True)
+    differing = [name for name, row in found.items() if not _agrees(row)]
+    if differing:
+        log(f"ours and a peer gave different numbers in {', '.join(differing)}")
+    return 1 if differing else 0
+
+
+def _agrees(row: Any) -> bool:
+    if not isinstance(row, Mapping):
+        return True
+    return row.get("agrees", True) is True and all(_agrees(part) for part in row.values())

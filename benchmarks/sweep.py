@@ -21,13 +21,14 @@ from common import (
     Options,
     compare,
     finish,
+    keep,
     measured,
     open_subject,
     options_of,
-    require,
     rounded,
     statements,
     token_rows,
+    verdict,
     words_of,
 )
 from torch import Tensor
@@ -353,11 +354,11 @@ def _agreement(work: Work, found: Compared) -> dict[str, Any]:
         if peer != "ours":
             gaps.append(float(np.abs(ours - values).max()))
             lines.append(float(np.corrcoef(ours.ravel(), values.ravel())[0, 1]))
-            require(peer, gaps[-1], NATS[work.subject.ref.dtype])
     return {
         "agree": rounded(max(gaps)),
         "correlation": round(min(lines), 6),
         "moved": rounded(float(np.ptp(ours, axis=0).max())),
+        **verdict(max(gaps), NATS[work.subject.ref.dtype]),
     }
 
 
@@ -398,7 +399,7 @@ def run_generation(options: Options, subject: Subject, sizes: Sizes) -> dict[str
         row["agree"] = f"{same} of {len(pairs)} texts"
         started = sum(mine[:8] == other[:8] for mine, other in pairs)
         limit = 0.05 if subject.ref.dtype == "float32" else 0.5
-        require("texts that begin otherwise", 1 - started / len(pairs), limit)
+        row |= verdict(1 - started / len(pairs), limit)
     return row | vars(sizes) | {"reasons": found.reasons}
 
 
@@ -497,8 +498,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found[name] = run[name](options, subject, sizes)
             else:
                 found[name] = run_logits(options, subject, name, sizes)
-    finish(options, subject, found)
-    return 0
+        keep(options, found)
+    return finish(options, subject, found)
 
 
 if __name__ == "__main__":
