@@ -18,7 +18,10 @@ NEEDS = {
     "map": ("activations of a prompt set", f"{DEMO}  # or: workbench cache MODEL PROMPTS"),
     "truth": ("evidence of a fitted direction", f"{DEMO}  # or: workbench fit ACTS"),
     "claims": ("projections of the worlds' claims", DEMO),
-    "dose": ("a dose sweep with random-direction controls", f"{DEMO}  # or: workbench sweep"),
+    "dose": (
+        "a dose sweep with random-direction controls",
+        f"{DEMO}  # or: workbench sweep SWEEP.toml",
+    ),
 }
 """What a page needs, in words, and the command that makes it."""
 
@@ -33,6 +36,16 @@ class Entry:
     run: Run
     problem: str | None = None
     """Why the run cannot be shown, if so."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is writing the run right now."""
+        return self.run.status == "running"
+
+    @property
+    def broken(self) -> bool:
+        """Whether somebody has to do something about it."""
+        return self.problem is not None and not self.running
 
     @property
     def label(self) -> str:
@@ -78,6 +91,15 @@ class Catalogue:
             groups.setdefault(used[0] if used else entry.run.id, []).append(entry)
         return groups
 
+    def counts(self) -> str:
+        """Say how many runs there are, how many are under way, and how many are to mend."""
+        running = sum(entry.running for entry in self.entries)
+        broken = sum(entry.broken for entry in self.entries)
+        parts = [f"{len(self.entries)} run{'' if len(self.entries) == 1 else 's'}"]
+        parts += [f"{running} under way"] if running else []
+        parts += [f"{broken} to mend"] if broken else []
+        return ", ".join(parts)
+
     def missing(self) -> list[tuple[str, str, str]]:
         """Return (kind, what is missing, the command that makes it) for every page."""
         return [(kind, *need) for kind, need in NEEDS.items() if not self.usable(kind)]
@@ -103,12 +125,13 @@ def _entry(root: Path, path: Path, run: Run) -> Entry:
 def _problem(path: Path, run: Run) -> str | None:
     if run.status == "unreadable":
         return str(run.config.get("error", "its run.json cannot be read"))
+    if run.status == "running":
+        return "being written now"
     if run.status != "done":
-        again = "it is being written now" if run.status == "running" else "run its command again"
-        return f"status is {run.status}: {again}"
+        return f"status is {run.status}: run its command again"
     absent = [name for name in run.outputs if not (path / name).exists()]
     if absent:
-        return f"output {absent[0]} is gone: run its command again with --force"
+        return f"output {absent[0]} is gone: run its command again"
     return None
 
 

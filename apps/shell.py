@@ -224,8 +224,9 @@ def error_card(place: str, error: Exception, reference: str) -> pn.viewable.View
 def empty_card(state: PageState, kind: str) -> pn.viewable.Viewable:
     """Say what would stand here and the command that makes it."""
     what, command = NEEDS[kind]
-    broken = sum(bool(entry.problem) for entry in state.catalogue.entries)
-    hint = f"<p>{broken} runs need mending: see the <a href='/'>overview</a>.</p>" if broken else ""
+    off = any(entry.problem for entry in state.catalogue.entries)
+    counts = state.catalogue.counts()
+    hint = f"<p>Here: {counts}; see the <a href='/'>overview</a>.</p>" if off else ""
     return note(
         f"<div class='empty'><h2>Nothing to show yet</h2><p>Here would be {escape(what)}. "
         f"Make it with:</p><pre><code>{escape(command)}</code></pre>"

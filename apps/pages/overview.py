@@ -95,7 +95,7 @@ def _runs(state: PageState) -> Sequence[Any]:
             "status": [entry.run.status for entry in entries],
             "finished": [(entry.run.finished or "")[:16].replace("T", " ") for entry in entries],
             "id": [entry.run.id for entry in entries],
-            "to mend": [entry.problem or "" for entry in entries],
+            "note": [entry.problem or "" for entry in entries],
         }
     )
     listing = pn.widgets.Tabulator(
@@ -110,9 +110,7 @@ def _runs(state: PageState) -> Sequence[Any]:
         stylesheets=[shell.TABLE_STYLES],
         margin=0,
     )
-    broken = sum(bool(entry.problem) for entry in entries)
-    words = f"{len(entries)} runs" + (f", {broken} to mend" if broken else "")
-    return [shell.note(f"<h2>{words}</h2>"), listing]
+    return [shell.note(f"<h2>{state.catalogue.counts()}</h2>"), listing]
 
 
 def _gaps(state: PageState) -> Sequence[Any]:

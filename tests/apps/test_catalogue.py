@@ -49,6 +49,21 @@ def test_an_interrupted_run_is_not_shown_as_a_result(writers, tmp_path):
     assert catalogue.usable("truth") == []
 
 
+def test_a_run_under_way_is_counted_as_such_and_not_as_broken(writers, tmp_path):
+    from workbench.runs import open_run
+
+    writers.write_fit(tmp_path)
+    path = writers.write_sweep(tmp_path)
+    (path / "run.json").write_text("{")
+    with open_run("cache", {"model": "m"}, out=tmp_path / "cache") as run:
+        catalogue = read_catalogue(tmp_path)
+        assert catalogue.counts() == "3 runs, 1 under way, 1 to mend"
+        (own,) = [entry for entry in catalogue.entries if entry.running]
+        assert own.problem == "being written now"
+        run.finish()
+    assert read_catalogue(tmp_path).counts() == "3 runs, 1 to mend"
+
+
 def test_a_run_whose_output_is_gone_says_so(writers, tmp_path):
     path = writers.write_sweep(tmp_path)
     (path / RESULTS).unlink()
