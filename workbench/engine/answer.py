@@ -1,42 +1,28 @@
-"""Requests answered for every arm: shared trunk, candidates on a repeated cache, caller's order."""
+"""Requests answered for every arm, in the caller's order, by the least work that gives them."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from workbench.engine.apply import is_edited, refuse_idle
-from workbench.engine.branch import Branch
-from workbench.engine.cache import chosen_rows, fresh_cache, why_plain
-from workbench.engine.candidates import ROOT, Step, log_likelihoods, padded_tokens
-from workbench.engine.capture import tapping
-from workbench.engine.continuation import Continuation, cached_continuations, whole_strings
+from workbench.engine.blocks import check_layers
+from workbench.engine.cache import why_even, why_plain
+from workbench.engine.candidates import grow, wants_logits
+from workbench.engine.course import Course
 from workbench.engine.edits import LiveEdits
 from workbench.engine.generate import answer_generations
-from workbench.engine.plan import Limits, chunks_of, lowest_edited, prompt_batches
-from workbench.engine.pool import Tap
-from workbench.engine.prompts import Prompts, prompts_of
-from workbench.engine.trunk import Trunk, run_trunk
+from workbench.engine.ledger import Ledger
+from workbench.engine.plan import SHORTCUTS, Facts, Plan, Unit, Want, make_plan, replan
+from workbench.engine.pool import layers_of
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.interventions import EditLog, scope_mask
-from workbench.types import (
-    Answered,
-    Arm,
-    CandidatesRead,
-    GenerateRead,
-    LogitsRead,
-    Progress,
-    Request,
-    Subject,
-    ndarray,
-)
+from workbench.interventions import EditLog
+from workbench.types import Answered, Arm, GenerateRead, Progress, Read, Request, Subject
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +34,16 @@ def answer(
     *,
     budget: int = 8192,
     progress: Progress | None = None,
+    shortcuts: frozenset[str] = SHORTCUTS,
+    plan: Plan | None = None,
 ) -> Answered:
     """Answer every request for every arm, in the caller's order.
 
-    Blocks up to the lowest edited one run once for all arms, and arms are rows of the same
-    batches, the unedited one with them. Where the family allows neither (see
-    `cache.why_plain`), every arm runs in full and candidates are fed behind whole prompts.
+    Arms are rows of the same batches, the unedited one with them, and what they and the prompts
+    have in common runs once: see `plan.SHORTCUTS`, and `Plan.explain` for one call. Where the
+    family allows none of it (see `cache.why_plain`), every arm runs in full and candidates are fed
+    behind whole prompts. A batch that does not fit into memory is tried again with half the budget,
+    and so is all that follows.
 
     Args:
         subject: the model under study.
@@ -61,6 +51,8 @@ def answer(
         arms: edits that act together; the empty arm is the unedited model.
         budget: rows x padded length of one forward, arms counted as rows.
         progress: called with (requests done, requests in all).
+        shortcuts: which the plan may use.
+        plan: from `plan_for` with the same requests and arms; it notes where memory ran out.
 
     Returns:
         ``values[arm][request][read]`` as float32 arrays (lists of texts for a GenerateRead).
@@ -73,18 +65,17 @@ def answer(
         WorkbenchError: a request without tokens, an unknown block, span or scope, an edit that
             touched no token, or a call inside ``intervene``.
     """
-    _check(subject, requests, arms)
-    distinct: Sequence[Arm] = arms if any(arms) else ((),)
-    job = Job(subject, requests, distinct, budget)
-    total = len(job.scored) + len(job.generations)
+    plan = plan or plan_for(subject, requests, arms, budget=budget, shortcuts=shortcuts)
+    job = Job(subject, requests, arms if any(arms) else ((),), plan)
+    logger.info("%s", plan.explain())
     start = time.perf_counter()
-    done = 0
+    shown = 0
     with torch.inference_mode():
-        for count in job.run():
-            done += count
-            if progress is not None:
-                progress(done, total)
-    if requests and job.log.passes:
+        for done in job.run():
+            if progress is not None and done > shown:
+                progress(done, job.total)
+                shown = done
+    if any(row.layer <= job.reached for row in job.log.idle()):
         refuse_idle(job.log)
     logger.info(
         "answered %d requests x %d arms in %.1f s",
@@ -100,207 +91,155 @@ def answer(
     )
 
 
+def plan_for(
+    subject: Subject,
+    requests: Sequence[Request],
+    arms: Sequence[Arm] = ((),),
+    *,
+    budget: int = 8192,
+    shortcuts: frozenset[str] = SHORTCUTS,
+) -> Plan:
+    """Plan what `answer` would run, without a forward.
+
+    Raises:
+        WorkbenchError: a request without tokens, an unknown block or site.
+    """
+    _check(subject, requests, arms)
+    plain = why_plain(subject)
+    facts = Facts(
+        key=subject.ref.key,
+        n_layers=len(subject.blocks),
+        vocabulary=subject.model.config.get_text_config(decoder=True).vocab_size,
+        plain=plain,
+        ragged=None if plain else why_even(subject),
+    )
+    wants = _wants(subject, requests)
+    return make_plan(wants, arms if any(arms) else ((),), facts, budget, shortcuts)
+
+
 class Job:
-    """The answers of one call, filled batch by batch."""
+    """The answers of one call, filled unit by unit."""
 
     def __init__(
-        self, subject: Subject, requests: Sequence[Request], arms: Sequence[Arm], budget: int
+        self, subject: Subject, requests: Sequence[Request], arms: Sequence[Arm], plan: Plan
     ) -> None:
         self.subject = subject
         self.requests = requests
         self.arms = arms
+        self.plan = plan
+        self.limits = plan.limits
         self.log = EditLog()
         self.live = LiveEdits(subject, arms, self.log)
-        config = subject.model.config.get_text_config(decoder=True)
-        self.limits = Limits(budget, config.vocab_size)
-        self.plain = why_plain(subject)
-        if self.plain:
-            logger.info("%s runs the plain way: %s", subject.ref.key, self.plain)
-        self.fork = None if self.plain else lowest_edited(arms)
+        self.ledger = Ledger(self.log, self.live, arms)
+        self.reached = -1
+        """The deepest block that ran."""
         self.values: list[list[list[Any]]] = [
             [[None] * len(request.reads) for request in requests] for _ in arms
         ]
-        self.scored = [n for n, request in enumerate(requests) if _is_scored(request)]
         self.generations = [
             (n, place)
             for n, request in enumerate(requests)
             for place, read in enumerate(request.reads)
             if isinstance(read, GenerateRead)
         ]
-        self._sums: dict[tuple[int, int], Float[ndarray, "a c"]] = {}
+        self.total = len(self.generations) + sum(map(_is_scored, requests))
 
-    def run(self) -> Any:
-        """Answer everything, yielding the number of requests that each step finished."""
-        order = sorted(self.scored, key=lambda n: _size(self.requests[n]))
-        lengths = [len(self.requests[n].ids) for n in order]
-        for batch in prompt_batches(lengths, len(self.arms), self.limits):
-            self._answer([order[row] for row in batch])
-            yield len(batch)
-        yield from answer_generations(
-            self.subject,
-            self.requests,
-            self.generations,
-            self.arms,
-            self.values,
-            self.log,
-            self.limits,
+    def run(self) -> Iterator[int]:
+        """Answer everything, yielding the number of requests done so far."""
+        done = 0
+        units = deque(self.plan.units)
+        while units:
+            unit, part = units.popleft(), 0
+            course = self._course(unit)
+            for count in self._tried(course.run()):
+                part += count
+                yield done + part
+            if part < len(_numbers(unit)):
+                numbers = [number for one in (unit, *units) for number in _numbers(one)]
+                units = deque(self._shrunk(numbers))
+                continue
+            done += part
+            course.credit(self.ledger)
+            if course.parts_ways:
+                self.reached = max(self.reached, course.deepest)
+        yield from self._generate(done)
+
+    def _course(self, unit: Unit) -> Course:
+        return Course(
+            self.subject, self.requests, self.plan, unit, self.limits, self.live, self._put
         )
 
-    def _answer(self, numbers: Sequence[int]) -> None:
-        prompts = prompts_of(self.subject, self.requests, numbers)
-        at_once = self.limits.arms_at_once(len(self.arms), prompts.width)
-        fed = any(tree.tokens for tree in prompts.trees)
-        trunk, trunk_cache = self._trunk(prompts, fed)
-        continuations = list(self._continuations(prompts, at_once, trunk_cache)) if fed else []
-        del trunk_cache
-        for arms in chunks_of(len(self.arms), at_once):
-            branch = Branch(self.subject, self.live, arms)
-            cache = fresh_cache(self.subject) if fed and not self.plain else None
-            self._prompts(branch, prompts, trunk, cache)
-            for continuation in continuations:
-                self._continue(branch, prompts, continuation, cache)
-        for (number, place), sums in self._sums.items():
-            for arm, row in enumerate(sums):
-                self.values[arm][number][place] = row.astype(np.float32)
-        self._sums = {}
+    def _put(self, arm: int, number: int, place: int, value: Any) -> None:
+        self.values[arm][number][place] = value
 
-    def _trunk(self, prompts: Prompts, fed: bool) -> tuple[Trunk | None, Any]:
-        """Run the shared blocks, with the residual reads that lie below the edits."""
-        if self.fork is None:
-            return None, None
-        cache = fresh_cache(self.subject) if fed else None
-        layers = {layer for tap in prompts.taps for layer in tap.layers if layer < self.fork}
-        with tapping(self.subject, prompts.taps, sorted(layers)):
-            return run_trunk(self.subject, prompts.inputs, self.fork, cache), cache
+    def _tried(self, steps: Iterator[int]) -> Iterator[int]:
+        """Go through the steps, and end early where memory runs out.
 
-    def _continuations(self, prompts: Prompts, at_once: int, trunk_cache: Any) -> Any:
-        if self.plain:
-            return whole_strings(self.subject, prompts, at_once, self.limits)
-        return cached_continuations(
-            self.subject, prompts, at_once, self.limits, trunk_cache, self.fork
-        )
-
-    def _prompts(self, branch: Branch, prompts: Prompts, trunk: Trunk | None, cache: Any) -> None:
-        """Run the prompts for some arms: residual reads, logits, first tokens of candidates."""
-        mask, t = prompts.inputs.mask, prompts.width
-        logits = branch.run(
-            prompts.inputs,
-            lambda name: scope_mask(name, mask, t, t),
-            trunk=trunk,
-            cache=cache,
-            taps=prompts.taps,
-            heads=[(row, t - 1) for row in prompts.heads],
-        )
-        self._keep_taps(branch, prompts, 0 if trunk is None else trunk.layer)
-        if logits is not None:
-            self._keep_logits(branch, prompts, logits)
-            self._score(
-                branch, prompts, logits, {(row, ROOT): i for i, row in enumerate(prompts.heads)}
-            )
-
-    def _continue(
-        self, branch: Branch, prompts: Prompts, continuation: Continuation, cache: Any
-    ) -> None:
-        """Run some candidates for some arms."""
-        heads = sorted(set(continuation.where.values()))
-        logits = branch.run(
-            continuation.inputs,
-            continuation.scope,
-            counted=continuation.counted,
-            trunk=continuation.trunk,
-            cache=self._cache_rows(branch, prompts, continuation, cache),
-            heads=heads,
-        )
-        if logits is not None:
-            places = {place: number for number, place in enumerate(heads)}
-            where = {node: places[place] for node, place in continuation.where.items()}
-            self._score(branch, prompts, logits, where)
-
-    def _cache_rows(
-        self, branch: Branch, prompts: Prompts, continuation: Continuation, cache: Any
-    ) -> Any:
-        if continuation.prompts is None:
-            return None
-        times = len(branch.arms)
-        arms = torch.arange(times, device=continuation.prompts.device)
-        rows = (continuation.prompts[:, None] * times + arms).flatten()
-        first = 0 if self.fork is None else self.fork + 1
-        blocks = range(first, len(self.subject.blocks))
-        return chosen_rows(self.subject, cache, rows, blocks, prompts.width)
-
-    def _score(
-        self,
-        branch: Branch,
-        prompts: Prompts,
-        logits: Float[Tensor, "p a v"],
-        where: dict[tuple[int, int], int],
-    ) -> None:
-        """Add the factors of candidates whose nodes have logits here."""
-        found = [
-            (prompts.numbers[row], step, where[row, step.node])
-            for row, tree in enumerate(prompts.trees)
-            for step in tree.steps
-            if (row, step.node) in where
-        ]
-        if not found:
+        Raises:
+            RuntimeError: something else went wrong, or not even one token fits.
+        """
+        try:
+            yield from steps
             return
-        places = torch.tensor([place for _, _, place in found], device=logits.device)
-        tokens = padded_tokens([step for _, step, _ in found], logits.device)
-        factors = log_likelihoods(logits, places, tokens).double().cpu().numpy()
-        for (number, step, _), factor in zip(found, factors, strict=True):
-            self._sum(number, step)[branch.arms, step.candidate] += factor
+        except RuntimeError as error:
+            if self.limits.budget == 1 or not _is_out_of_memory(error):
+                raise
+        if torch.cuda.is_available():  # here, since the handled error held the batch's tensors
+            torch.cuda.empty_cache()
 
-    def _sum(self, number: int, step: Step) -> Float[ndarray, "a c"]:
-        key = (number, step.read)
-        if key not in self._sums:
-            read = self.requests[number].reads[step.read]
-            assert isinstance(read, CandidatesRead)
-            self._sums[key] = np.zeros((len(self.arms), len(read.candidates)))
-        return self._sums[key]
+    def _shrunk(self, numbers: Sequence[int]) -> list[Unit]:
+        """Plan what is left again with half the budget."""
+        self.limits = self.limits.halved()
+        self.plan.shrunk.append(self.limits.budget)
+        logger.warning("out of memory; going on with %d tokens a forward", self.limits.budget)
+        return replan(self.plan, _wants(self.subject, self.requests), numbers, self.limits)
 
-    def _keep_logits(
-        self, branch: Branch, prompts: Prompts, logits: Float[Tensor, "p a v"]
-    ) -> None:
-        for place, row in enumerate(prompts.heads):
-            for slot, read in enumerate(prompts.requests[row].reads):
-                if isinstance(read, LogitsRead):
-                    logprobs = logits[place].float().log_softmax(-1)
-                    kept = logprobs if read.keep is None else logprobs[:, list(read.keep)]
-                    self._put(branch, prompts.numbers[row], slot, kept.cpu().numpy())
-
-    def _keep_taps(self, branch: Branch, prompts: Prompts, first: int) -> None:
-        times = len(branch.arms)
-        for tap in prompts.taps:
-            for slot, row in enumerate(tap.rows.tolist()):
-                by_arm = [_tapped(tap, slot, arm, times, first) for arm in range(times)]
-                for place, read in enumerate(prompts.requests[row].reads):
-                    if read == tap.read:
-                        self._put(branch, prompts.numbers[row], place, by_arm)
-
-    def _put(self, branch: Branch, number: int, place: int, by_arm: Iterable[Any]) -> None:
-        for arm, value in zip(branch.arms, by_arm, strict=True):
-            self.values[arm][number][place] = value
+    def _generate(self, done: int) -> Iterator[int]:
+        steps = answer_generations(
+            self.subject, self.requests, self.generations, self.arms, self.values, self.log,
+            self.limits,
+        )  # fmt: skip
+        for count in steps:
+            done += count
+            yield done
+        if self.generations:
+            self.reached = max(self.subject.blocks)
 
 
-def _tapped(tap: Tap, slot: int, arm: int, times: int, first: int) -> ndarray:
-    """Return one row of one arm, layers first; below block ``first`` all arms share a row."""
-    rows = [slot if layer < first else slot * times + arm for layer in tap.layers]
-    values = [tap.taken[layer][row] for layer, row in zip(tap.layers, rows, strict=True)]
-    return np.stack([value.float().cpu().numpy() for value in values])
+def _wants(subject: Subject, requests: Sequence[Request]) -> list[Want]:
+    """Sum up for the planner what requests need; generation is not planned."""
+    blocks = tuple(sorted(subject.blocks))
+    wants = []
+    for request in requests:
+        tree = grow(request.reads)
+        reads = [read for read in request.reads if isinstance(read, Read)]
+        layers = [layer for read in reads for layer in layers_of(read, blocks)]
+        check_layers(subject, layers)
+        wants.append(
+            Want(
+                ids=tuple(request.ids),
+                head=wants_logits(request.reads),
+                deepest=max(layers, default=-1),
+                nodes=len(tree.tokens),
+                lines=tuple(len(line) for line in tree.lines()),
+            )
+        )
+    return wants
+
+
+def _numbers(unit: Unit) -> list[int]:
+    return [number for batch in unit.batches for number in batch.numbers]
 
 
 def _is_scored(request: Request) -> bool:
     return any(not isinstance(read, GenerateRead) for read in request.reads)
 
 
-def _size(request: Request) -> tuple[int, int]:
-    """Sort by prompt, then by the longest candidate, so that batches hold little padding."""
-    longest = [
-        max(map(len, read.candidates), default=0)
-        for read in request.reads
-        if isinstance(read, CandidatesRead)
-    ]
-    return len(request.ids), max(longest, default=0)
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return "out of memory" in text or "not enough memory" in text
 
 
 def _check(subject: Subject, requests: Sequence[Request], arms: Sequence[Arm]) -> None:

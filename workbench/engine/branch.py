@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from workbench.engine.blocks import stopping_after
-from workbench.engine.capture import tapping
 from workbench.engine.edits import LiveEdits, Pass
 from workbench.engine.forward import Inputs, head_at, run
 from workbench.engine.pool import Tap
+from workbench.engine.sites import tapping
 from workbench.engine.trunk import Trunk, from_trunk
 from workbench.types import Subject
 
@@ -29,7 +29,7 @@ class Branch:
 
     subject: Subject
     live: LiveEdits
-    arms: range
+    arms: Sequence[int]
 
     def run(
         self,
@@ -37,10 +37,12 @@ class Branch:
         scope: Scope,
         *,
         counted: Bool[Tensor, "b t"] | None = None,
+        numbers: Sequence[int] | None = None,
         trunk: Trunk | None = None,
         cache: Any = None,
         taps: Sequence[Tap] = (),
         heads: Sequence[tuple[int, int]] = (),
+        deepest: int,
     ) -> Float[Tensor, "p a v"] | None:
         """Run the rows for each arm.
 
@@ -48,25 +50,27 @@ class Branch:
             inputs: one row a prompt; repeated here.
             scope: where edits act.
             counted: what the log counts; all in scope where None.
+            numbers: for each repeated row, its arm's number in ``live``; ``arms`` over and over
+                where None.
             trunk: where to start from; None runs every block.
             cache: filled, or used and filled; already repeated.
             taps: residual reads, taken at the trunk's block and later ones.
             heads: (row, column) where logits are wanted.
+            deepest: the last block to run where no logits are wanted.
 
         Returns:
-            Logits at ``heads`` for each arm, or None where there are no heads: then nothing after
-            the deepest tap has run.
+            Logits at ``heads`` for each arm, or None where there are no heads.
         """
         times = len(self.arms)
         first = 0 if trunk is None else trunk.layer
-        layers = sorted({layer for tap in taps for layer in tap.layers if layer >= first})
-        if not heads and not layers:
+        if not heads and deepest < first:
             return None
         current = Pass(
-            tuple(self.arms) * len(inputs.ids),
+            tuple(self.arms) * len(inputs.ids) if numbers is None else tuple(numbers),
             lambda name: scope(name).repeat_interleave(times, 0),
             None if counted is None else counted.repeat_interleave(times, 0),
         )
+        layers = sorted({layer for tap in taps for layer in tap.layers if layer >= first})
         output = None
         with ExitStack() as stack:
             if trunk is not None:
@@ -76,7 +80,7 @@ class Branch:
             if heads:
                 stack.enter_context(head_at(self.subject, *self._places(heads)))
             else:
-                stack.enter_context(stopping_after(self.subject, layers[-1]))
+                stack.enter_context(stopping_after(self.subject, deepest))
             output = run(self.subject, inputs.repeat(times), cache)
         self.live.log.passes += 1
         if output is None:

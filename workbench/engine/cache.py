@@ -38,6 +38,16 @@ def why_plain(subject: Subject) -> str | None:
     return None
 
 
+def why_even(subject: Subject) -> str | None:
+    """Say why rests of unequal length cannot follow cached prefixes in one batch; None if they can.
+
+    Padding between a prefix and its rest is a hole in the row, and windows count columns.
+    """
+    if not attends_fully(subject):
+        return "windows, chunks or biases count columns, so rests run with others of their length"
+    return None
+
+
 def attends_fully(subject: Subject) -> bool:
     """Whether every block attends to all earlier tokens and takes a four-dimensional mask."""
     config = subject.model.config.get_text_config(decoder=True)

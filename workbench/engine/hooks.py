@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from workbench.engine.answer import answer
+from workbench.engine.answer import answer, plan_for
 from workbench.engine.apply import intervene
 from workbench.engine.capture import capture
 from workbench.engine.generate import generate
+from workbench.engine.plan import SHORTCUTS, Plan
 from workbench.interventions import EditLog, Intervention
 from workbench.registry import ENGINES
 from workbench.types import Answered, Arm, Batch, Progress, Read, Request, Subject
@@ -24,6 +25,8 @@ class HookRunner:
     """Captures, edits, answers and generates through forward hooks; holds no state."""
 
     name: ClassVar[str] = "hooks"
+    shortcuts: frozenset[str] = SHORTCUTS
+    """Which ways to save work `answer` may use; numbers are the same without them."""
 
     def answer(
         self,
@@ -35,7 +38,20 @@ class HookRunner:
         progress: Progress | None = None,
     ) -> Answered:
         """See `answer.answer`."""
-        return answer(subject, requests, arms, budget=budget, progress=progress)
+        return answer(
+            subject, requests, arms, budget=budget, progress=progress, shortcuts=self.shortcuts
+        )
+
+    def plan(
+        self,
+        subject: Subject,
+        requests: Sequence[Request],
+        arms: Sequence[Arm] = ((),),
+        *,
+        budget: int = 8192,
+    ) -> Plan:
+        """See `answer.plan_for`."""
+        return plan_for(subject, requests, arms, budget=budget, shortcuts=self.shortcuts)
 
     def capture(
         self, subject: Subject, batch: Batch, reads: Sequence[Read]

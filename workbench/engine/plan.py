@@ -1,16 +1,24 @@
-"""The least work that gives the numbers: batches by token budget, and where arms part ways."""
+"""The least work that gives the numbers: what arms and prompts share, in batches by token budget.
+
+Pure: a plan needs token ids, arms and a few facts about the model, and runs no forward.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from workbench.engine.prefixes import shared_prefixes
 from workbench.types import Arm
 
 LOGITS = 2**26
 """Logits held at once, a quarter of a gibibyte in float32."""
 CACHED = 4
 """Cached columns that a batch may repeat, in multiples of the token budget."""
+SHORTCUTS = frozenset({"trunk", "last", "prefix", "candidates", "stop"})
+"""Blocks below the edits once; the prompt's cache kept where only its last token is edited; tokens
+that prompts begin with once; candidates on the prompt's cache; no block after the deepest read."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +38,169 @@ class Limits:
         """Positions at which the head may run in one forward."""
         return max(1, LOGITS // self.vocabulary)
 
-    def arms_at_once(self, n_arms: int, length: int) -> int:
-        """How many arms of one prompt fit into a forward."""
-        return max(1, min(n_arms, self.budget // length, self.positions))
+    def at_once(self, n: int, fed: int, cached: int = 0, heads: int = 1) -> int:
+        """How many arms fit, each feeding tokens, repeating cached columns, and with some heads."""
+        fitting = min(self.budget // max(1, fed), CACHED * self.budget // max(1, cached))
+        return max(1, min(n, fitting, self.positions // max(1, heads)))
+
+    def halved(self) -> Limits:
+        return Limits(max(1, self.budget // 2), self.vocabulary)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a plan must know about a model."""
+
+    key: str
+    n_layers: int
+    vocabulary: int
+    plain: str | None = None
+    """Why blocks cannot be skipped and caches not repeated."""
+    ragged: str | None = None
+    """Why rests of unequal length cannot follow a cached prefix in one batch."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a plan must know about a request."""
+
+    ids: tuple[int, ...]
+    head: bool
+    """Whether next-token probabilities are wanted."""
+    deepest: int = -1
+    """The deepest block that is read."""
+    nodes: int = 0
+    """Candidate tokens to feed, shared beginnings merged."""
+    lines: tuple[int, ...] = ()
+    """Lengths of the strings to feed where nothing is merged."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Requests that go through the model together, by number."""
+
+    numbers: tuple[int, ...]
+    prefixes: tuple[int, ...] = ()
+    """For each, its row among the unit's prefixes; empty where there are none."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Batches that share what is kept in memory: none, or the caches of some prefixes."""
+
+    batches: tuple[Batch, ...]
+    waves: tuple[tuple[range, ...], ...]
+    """Contexts whose prefix caches are held together, and of these the ones that run together."""
+    prefixes: tuple[tuple[int, ...], ...] = ()
+    split: bool = False
+    """Whether the last prompt token runs on its own, on the cache of the rest."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs, and what it costs beside one full forward for each arm."""
+
+    facts: Facts
+    n_requests: int
+    arms: tuple[Arm, ...]
+    contexts: tuple[Arm, ...]
+    """Different edits of the tokens before the last one; arms that share them share the cache."""
+    context_of: tuple[int, ...]
+    fork: int | None
+    """The lowest edited block: up to its output everything is shared by all arms."""
+    limits: Limits
+    shortcuts: frozenset[str]
+    """Those in use."""
+    reasons: dict[str, str]
+    """Why the others are not."""
+    units: tuple[Unit, ...]
+    work: int
+    """Blocks x real tokens."""
+    plain_work: int
+    head_tokens: int
+    shrunk: list[int] = field(default_factory=list)
+    """Token budgets that memory allowed instead, as they were found while running."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times less work than the plain way."""
+        return self.plain_work / self.work if self.work else 1.0
+
+    def explain(self) -> str:
+        """Say in a few lines what is shared, why not more, and what it costs."""
+        batches = sum(len(unit.batches) for unit in self.units)
+        lines = [
+            f"{self.facts.key}: {self.n_requests} requests x {len(self.arms)} arms in "
+            f"{batches} batches of up to {self.limits.budget} tokens"
+        ]
+        lines += [f"  {name}: {text}" for name, text in self._used().items()]
+        lines += [f"  {name}: not used, {why}" for name, why in sorted(self.reasons.items())]
+        lines += [f"  out of memory: went on with {size} tokens" for size in self.shrunk]
+        lines.append(
+            f"  work: {self.work:,} block-tokens, {self.plain_work:,} the plain way "
+            f"({self.ratio:.2f} x less); head at {self.head_tokens:,} tokens"
+        )
+        return "\n".join(lines)
+
+    def _used(self) -> dict[str, str]:
+        prefixes = [prefix for unit in self.units for prefix in unit.prefixes]
+        covered = sum(
+            len(batch.numbers) for unit in self.units if unit.prefixes for batch in unit.batches
+        )
+        words = {
+            "trunk": f"blocks 0 to {self.fork} run once for all arms",
+            "last": f"prompts run once for {len(self.contexts)} of {len(self.arms)} arms, then "
+            "one token for each arm on their cache",
+            "prefix": f"{len(prefixes)} beginnings ({sum(map(len, prefixes))} tokens) of "
+            f"{covered} prompts run once each",
+            "candidates": "candidates are fed on the prompts' caches, shared beginnings once",
+            "stop": "no block runs after the deepest one that is read",
+        }
+        return {name: words[name] for name in sorted(self.shortcuts)}
+
+
+def make_plan(
+    wants: Sequence[Want],
+    arms: Sequence[Arm],
+    facts: Facts,
+    budget: int,
+    shortcuts: frozenset[str] = SHORTCUTS,
+) -> Plan:
+    """Plan the prompts and candidates of some requests; a request without either takes no part.
+
+    Args:
+        wants: one for each request.
+        arms: edits that act together; the empty arm is the unedited model.
+        facts: of the model.
+        budget: rows x padded length of one forward, arms counted as rows.
+        shortcuts: which may be used.
+
+    Raises:
+        ValueError: a shortcut that nobody knows.
+    """
+    if unknown := shortcuts - SHORTCUTS:
+        raise ValueError(f"shortcuts {sorted(unknown)}; known: {', '.join(sorted(SHORTCUTS))}")
+    reasons = _reasons(wants, arms, facts, shortcuts)
+    limits = Limits(budget, facts.vocabulary)
+    contexts, context_of = _contexts(arms, "last" not in reasons)
+    units = units_of(
+        wants, range(len(wants)), (len(contexts), len(arms)), facts, limits, "prefix" not in reasons
+    )
+    if "prefix" not in reasons and not any(unit.prefixes for unit in units):
+        reasons["prefix"] = "no prompts begin alike for long enough"
+    fork = None if "trunk" in reasons else lowest_edited(arms)
+    used = SHORTCUTS - set(reasons)
+    costs = _costs(wants, units, len(contexts), len(arms), facts, fork, used)
+    return Plan(
+        facts, len(wants), tuple(arms), tuple(contexts), tuple(context_of), fork, limits, used,
+        reasons, tuple(units), *costs,
+    )  # fmt: skip
+
+
+def replan(plan: Plan, wants: Sequence[Want], numbers: Sequence[int], limits: Limits) -> list[Unit]:
+    """Cut what is left of a plan's requests again, within other limits."""
+    counts = (len(plan.contexts), len(plan.arms))
+    return units_of(wants, numbers, counts, plan.facts, limits, "prefix" in plan.shortcuts)
 
 
 def lowest_edited(arms: Sequence[Arm]) -> int | None:
@@ -41,21 +209,203 @@ def lowest_edited(arms: Sequence[Arm]) -> int | None:
     return min(layers) if layers else None
 
 
-def prompt_batches(lengths: Sequence[int], n_arms: int, limits: Limits) -> Iterator[list[int]]:
-    """Cut prompts that are sorted by length into batches of row numbers.
+def _reasons(
+    wants: Sequence[Want], arms: Sequence[Arm], facts: Facts, shortcuts: frozenset[str]
+) -> dict[str, str]:
+    """Say why each shortcut that is not used is not."""
+    reasons = dict.fromkeys(SHORTCUTS - shortcuts, "switched off")
+    if facts.plain:
+        reasons |= dict.fromkeys(("trunk", "last", "prefix", "candidates"), facts.plain)
+    if lowest_edited(arms) is None:
+        reasons.setdefault("trunk", "nothing is edited")
+    if len(_contexts(arms, True)[0]) == len(arms):
+        reasons.setdefault("last", "no two arms have the same edits before the last token")
+    if not any(want.nodes for want in wants):
+        reasons.setdefault("candidates", "no candidate has a token to feed")
+    if all(want.head for want in wants):
+        reasons.setdefault("stop", "every request needs the last block")
+    return reasons
 
-    A batch holds all arms of its prompts; one prompt whose arms do not fit stands alone, and its
-    arms are split over several forwards.
+
+def _contexts(arms: Sequence[Arm], late: bool) -> tuple[list[Arm], list[int]]:
+    """Return the different edits of tokens before the last, and for each arm which it has."""
+    if not late:
+        return list(arms), list(range(len(arms)))
+    contexts: list[Arm] = []
+    places: dict[object, int] = {}
+    context_of = []
+    for arm in arms:
+        early = tuple(edit for edit in arm if edit.scope != "last")
+        key = tuple(
+            (e.layer, e.name, e.edit, e.v.tobytes(), e.dose, e.scope, tuple(sorted(e.rows.items())))
+            for e in early
+        )
+        if key not in places:
+            places[key] = len(contexts)
+            contexts.append(early)
+        context_of.append(places[key])
+    return contexts, context_of
+
+
+def units_of(
+    wants: Sequence[Want],
+    numbers: Sequence[int],
+    counts: tuple[int, int],
+    facts: Facts,
+    limits: Limits,
+    prefix: bool,
+) -> list[Unit]:
+    """Cut requests into batches.
+
+    Requests that need the last block and those that do not stand apart, and so do prompts of one
+    token, which have nothing before the last one. In each pool prompts are sorted by length.
+
+    Args:
+        wants: of all requests.
+        numbers: the requests to cut.
+        counts: of contexts and arms.
+        facts: of the model.
+        limits: of one forward.
+        prefix: whether shared beginnings run once.
     """
-    batch: list[int] = []
-    for number, length in enumerate(lengths):
-        rows = (len(batch) + 1) * n_arms
-        if batch and (rows * length > limits.budget or rows > limits.positions):
-            yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
+    pools: dict[tuple[bool, bool], list[int]] = {}
+    for number in numbers:
+        want = wants[number]
+        if want.head or want.deepest >= 0:
+            pools.setdefault((want.head, len(want.ids) == 1), []).append(number)
+    units: list[Unit] = []
+    for (_, single), pool in sorted(pools.items()):
+        own = (counts[1], counts[1]) if single else counts
+        rest = pool
+        if prefix and not single:
+            groups = shared_prefixes([wants[number].ids for number in pool])
+            named = [(length, [pool[member] for member in members]) for length, members in groups]
+            units += _prefixed(wants, named, own, facts, limits)
+            covered = {number for _, members in named for number in members}
+            rest = [number for number in pool if number not in covered]
+        units += _alone(wants, rest, own, limits)
+    return units
+
+
+def _alone(
+    wants: Sequence[Want], numbers: Sequence[int], counts: tuple[int, int], limits: Limits
+) -> Iterator[Unit]:
+    contexts, arms = counts
+    split = contexts < arms
+    order = sorted(numbers, key=lambda n: (len(wants[n].ids), max(wants[n].lines, default=0)))
+
+    def fits(rows: int, width: int, _total: int) -> bool:
+        fed = rows * (width - 1) * contexts if split else rows * width * arms
+        cached = rows * width * arms / CACHED if split else 0
+        return max(fed, cached) <= limits.budget and rows * arms <= limits.positions
+
+    for members in packed([len(wants[n].ids) for n in order], fits):
+        batch = Batch(tuple(order[member] for member in members))
+        yield Unit((batch,), ((range(contexts),),), split=split)
+
+
+def _prefixed(
+    wants: Sequence[Want],
+    groups: Sequence[tuple[int, Sequence[int]]],
+    counts: tuple[int, int],
+    facts: Facts,
+    limits: Limits,
+) -> Iterator[Unit]:
+    contexts, arms = counts
+    order = sorted(groups, key=lambda group: group[0])
+
+    def fits(rows: int, width: int, _total: int) -> bool:
+        return rows * width * contexts <= limits.budget
+
+    for members in packed([length for length, _ in order], fits):
+        chosen = [order[member] for member in members]
+        columns = len(chosen) * max(length for length, _ in chosen)
+        together = limits.at_once(contexts, columns)
+        held = max(together, min(contexts, CACHED * limits.budget // columns))
+        waves = [
+            tuple(wave[piece.start : piece.stop] for piece in chunks_of(len(wave), together))
+            for wave in chunks_of(contexts, held)
+        ]
+        yield Unit(
+            tuple(_rests(wants, chosen, (together, contexts, arms), facts, limits)),
+            tuple(waves),
+            tuple(wants[numbers[0]].ids[:length] for length, numbers in chosen),
+            split=contexts < arms,
+        )
+
+
+def _rests(
+    wants: Sequence[Want],
+    groups: Sequence[tuple[int, Sequence[int]]],
+    counts: tuple[int, int, int],
+    facts: Facts,
+    limits: Limits,
+) -> Iterator[Batch]:
+    """Cut what comes after some prefixes; rests of one length only where the family needs it."""
+    together, contexts, arms = counts
+    split = contexts < arms
+    widest = max(length for length, _ in groups)
+    rows = [
+        (len(wants[number].ids) - length, max(wants[number].lines, default=0), number, place)
+        for place, (length, numbers) in enumerate(groups)
+        for number in numbers
+    ]
+
+    def fits(n: int, width: int, _total: int) -> bool:
+        fed = n * max(1, width - split) * together
+        cached = n * (widest + width) * (arms if split else together) / CACHED
+        return max(fed, cached) <= limits.budget and n * arms <= limits.positions
+
+    rows.sort()
+    kinds = itertools.groupby(rows, key=lambda row: row[0] if facts.ragged else 0)
+    for same in (list(members) for _, members in kinds):
+        for chosen in packed([row[0] for row in same], fits):
+            yield Batch(
+                tuple(same[member][2] for member in chosen),
+                tuple(same[member][3] for member in chosen),
+            )
+
+
+def _costs(
+    wants: Sequence[Want],
+    units: Sequence[Unit],
+    contexts: int,
+    arms: int,
+    facts: Facts,
+    fork: int | None,
+    used: frozenset[str],
+) -> tuple[int, int, int]:
+    """Return the work, the plain work (both blocks x real tokens) and tokens at the head."""
+
+    def blocks(depth: int, copies: int) -> int:
+        if fork is None:
+            return depth * copies
+        return min(depth, fork + 1) + max(0, depth - fork - 1) * copies
+
+    work = plain = head = 0
+    for unit in units:
+        numbers = [number for batch in unit.batches for number in batch.numbers]
+        depths = {number: _depth(wants[number], facts, used) for number in numbers}
+        early = contexts if unit.split else arms
+        work += sum(map(len, unit.prefixes)) * blocks(max(depths.values()), early)
+        for batch in unit.batches:
+            for place, number in enumerate(batch.numbers):
+                want, depth = wants[number], depths[number]
+                done = len(unit.prefixes[batch.prefixes[place]]) if unit.prefixes else 0
+                rest = len(want.ids) - done
+                last = 1 if unit.split else 0
+                strings = sum(len(want.ids) + line for line in want.lines)
+                merged = "candidates" in used
+                work += (rest - last) * blocks(depth, early) + last * blocks(depth, arms)
+                work += want.nodes * blocks(depth, arms) if merged else strings * depth * arms
+                plain += (len(want.ids) + strings) * facts.n_layers * arms
+                fed = want.nodes if merged else sum(want.lines)
+                head += (1 + fed) * arms if want.head else 0
+    return work, plain, head
+
+
+def _depth(want: Want, facts: Facts, used: frozenset[str]) -> int:
+    return want.deepest + 1 if "stop" in used and not want.head else facts.n_layers
 
 
 def chunks_of(n: int, size: int) -> list[range]:
@@ -69,11 +419,12 @@ def packed(costs: Sequence[int], fits: Callable[[int, int, int], bool]) -> Itera
     A row that does not fit alone stands alone.
     """
     run: list[int] = []
+    widest = total = 0
     for number, cost in enumerate(costs):
-        wider = [costs[member] for member in run] + [cost]
-        if run and not fits(len(wider), max(wider), sum(wider)):
+        if run and not fits(len(run) + 1, max(widest, cost), total + cost):
             yield run
-            run = []
+            run, widest, total = [], 0, 0
         run.append(number)
+        widest, total = max(widest, cost), total + cost
     if run:
         yield run

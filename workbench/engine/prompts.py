@@ -11,14 +11,19 @@ from torch import Tensor
 
 from workbench.engine.blocks import check_layers
 from workbench.engine.candidates import Tree, grow, wants_logits
-from workbench.engine.forward import Inputs, device_of, pad_id, pad_left
+from workbench.engine.forward import Inputs, device_of, pad_id, pad_left, positions_of
+from workbench.engine.plan import Batch
 from workbench.engine.pool import Tap, layers_of, parse_position, token_mask
 from workbench.types import Read, Request, Subject
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Requests that go through the model together, padded on the left."""
+    """Requests that go through the model together, padded on the left.
+
+    Where they share beginnings, these come first, padded on the left, and then the rests, padded on
+    the left too; ``inputs`` has both side by side.
+    """
 
     numbers: list[int]
     """Their places in the caller's list."""
@@ -28,6 +33,10 @@ class Prompts:
     heads: list[int]
     """Rows that need next-token probabilities."""
     taps: list[Tap]
+    cut: int = 0
+    """Columns of the beginnings."""
+    prefixes: Int[Tensor, " b"] | None = None
+    """For each prompt, its row among the beginnings."""
 
     @property
     def lengths(self) -> Int[Tensor, " b"]:
@@ -40,22 +49,64 @@ class Prompts:
         return int(self.inputs.ids.shape[1])
 
 
-def prompts_of(subject: Subject, requests: Sequence[Request], numbers: Sequence[int]) -> Prompts:
+def prompts_of(
+    subject: Subject, requests: Sequence[Request], batch: Batch, beginnings: Beginnings | None
+) -> Prompts:
     """Pad some of the requests into one batch.
 
     Raises:
         WorkbenchError: a residual read of an unknown site, block or span, or of an empty span.
     """
-    chosen = [requests[number] for number in numbers]
-    inputs = pad_left([request.ids for request in chosen], pad_id(subject), device_of(subject))
+    chosen = [requests[number] for number in batch.numbers]
+    rows = None
+    if beginnings is None:
+        inputs = pad_left([one.ids for one in chosen], pad_id(subject), device_of(subject))
+    else:
+        rows = torch.tensor(batch.prefixes, device=beginnings.inputs.ids.device)
+        inputs = _joined(subject, chosen, beginnings, batch.prefixes, rows)
     return Prompts(
-        numbers=list(numbers),
+        numbers=list(batch.numbers),
         requests=chosen,
         inputs=inputs,
         trees=[grow(request.reads) for request in chosen],
         heads=[row for row, request in enumerate(chosen) if wants_logits(request.reads)],
         taps=_taps(subject, chosen, inputs),
+        cut=0 if beginnings is None else int(beginnings.inputs.ids.shape[1]),
+        prefixes=rows,
     )
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """Shared beginnings of prompts, padded on the left."""
+
+    inputs: Inputs
+    lengths: tuple[int, ...]
+
+
+def beginnings_of(subject: Subject, prefixes: Sequence[Sequence[int]]) -> Beginnings | None:
+    """Pad the prefixes into one batch; None where there are none."""
+    if not prefixes:
+        return None
+    inputs = pad_left(prefixes, pad_id(subject), device_of(subject))
+    return Beginnings(inputs, tuple(map(len, prefixes)))
+
+
+def _joined(
+    subject: Subject,
+    requests: Sequence[Request],
+    beginnings: Beginnings,
+    places: Sequence[int],
+    rows: Int[Tensor, " b"],
+) -> Inputs:
+    rests = [
+        request.ids[beginnings.lengths[place] :]
+        for request, place in zip(requests, places, strict=True)
+    ]
+    rest = pad_left(rests, pad_id(subject), device_of(subject))
+    mask = torch.cat([beginnings.inputs.mask[rows], rest.mask], 1)
+    ids = torch.cat([beginnings.inputs.ids[rows], rest.ids], 1)
+    return Inputs(ids, mask, positions_of(mask))
 
 
 def _taps(subject: Subject, requests: Sequence[Request], inputs: Inputs) -> list[Tap]:
@@ -89,12 +140,12 @@ def _spans(
     spans: Sequence[Mapping[str, tuple[tuple[int, int], ...]]], mask: Int[Tensor, "b t"]
 ) -> dict[str, Bool[Tensor, "b t"]]:
     """Move token ranges of unpadded rows to where padding put them."""
-    width = mask.shape[1]
-    starts = (width - mask.sum(1)).tolist()
+    real = mask.bool().cpu()
+    place = real.cumsum(1) - 1
     found: dict[str, Tensor] = {}
     for row, named in enumerate(spans):
         for name, ranges in named.items():
             flags = found.setdefault(name, torch.zeros(mask.shape, dtype=torch.bool))
             for start, stop in ranges:
-                flags[row, starts[row] + start : starts[row] + stop] = True
+                flags[row] |= real[row] & (place[row] >= start) & (place[row] < stop)
     return {name: flags.to(mask.device) for name, flags in found.items()}

@@ -1,0 +1,242 @@
+"""Shortcuts of answers, alone and together, against one full forward for each prompt and arm."""
+
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.engine import answer as answering
+from workbench.engine.answer import plan_for
+from workbench.engine.hooks import HookRunner
+from workbench.engine.plan import SHORTCUTS
+from workbench.types import CandidatesRead, LogitsRead, Read, Request
+
+PREFIX = tuple(range(40, 62))
+OTHER = tuple(range(90, 130))
+
+
+def prompts_that_share():
+    """Two beginnings, one twice the window of a sliding family; lone and one-token prompts too."""
+    rng = np.random.default_rng(5)
+    amounts = CandidatesRead(((60,), (61,), (60, 70), (62, 63, 64)), (12, 2))
+    reads = [
+        (amounts, LogitsRead(keep=(7, 300))),
+        (LogitsRead(), Read(layers=(0, 1, 3), position="last")),
+        (Read(layers=(3, 0, 1), position="mean"), Read(layers=(2,), position="last")),
+        (Read(layers=(1, 2), position="all"), Read(layers=(3,), position="last:body"), amounts),
+        (Read(layers=(0,), position="mean"),),
+    ]
+    rests = [PREFIX + tuple(int(i) for i in rng.integers(5, 300, n)) for n in (9, 1, 4, 9, 6)]
+    rests += [PREFIX, (*PREFIX, 7)]  # one is a beginning of all the others
+    rests += [OTHER + tuple(int(i) for i in rng.integers(5, 300, n)) for n in (3, 5, 3)]
+    rests += [tuple(int(i) for i in rng.integers(5, 300, n)) for n in (11, 1, 30)]
+    return [
+        Request(
+            f"item{n}", "c", ids, own, {"body": ((1, len(ids)),) if len(ids) > 1 else ((0, 1),)}
+        )
+        for n, (ids, own) in enumerate(zip(rests, itertools.cycle(reads), strict=False))
+        if len(ids) > 1 or own is reads[1]
+    ]
+
+
+@pytest.fixture
+def mixed_arms(make_edit):
+    """Unedited arms, and edits of all tokens, of the last ones, and of both."""
+    early = make_edit("add", 1, 2.0, "all")
+    return [
+        (),
+        (make_edit("add", 1, 3.0, "last"),),
+        (early,),
+        (make_edit("ablate", 2, 1.0, "last"), early, make_edit("add", 3, -2.0, "last")),
+        (make_edit("cap", 2, 1.0, "all", floor=0.4, ceiling=float("inf")),),
+        (make_edit("add", 2, 0.0, "last"),),
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {}
+
+
+def agree(got, other):
+    np.testing.assert_allclose(got.realised, other.realised, atol=1e-5)
+    np.testing.assert_allclose(got.engaged, other.engaged, atol=1e-9)
+
+
+@pytest.mark.parametrize("off", [None, *sorted(SHORTCUTS), "all of them"])
+def test_each_shortcut_gives_the_numbers_of_the_plain_way(
+    off, family, subject_of, mixed_arms, oracle, difference, expected
+):
+    subject, requests = subject_of(family), prompts_that_share()
+    if family not in expected:
+        expected[family] = oracle(subject, requests, mixed_arms)
+    on = SHORTCUTS if off is None else SHORTCUTS - {off} if off in SHORTCUTS else frozenset()
+    got = HookRunner(shortcuts=on).answer(subject, requests, mixed_arms)
+    assert difference(got.values, expected[family]) < 2e-5
+    agree(got, HookRunner(shortcuts=frozenset()).answer(subject, requests, mixed_arms))
+
+
+@pytest.mark.parametrize("budget", [1, 30, 120, 400])
+def test_any_budget_gives_the_same_numbers(budget, family, subject_of, mixed_arms, difference):
+    subject, requests = subject_of(family), prompts_that_share()
+    wide = HookRunner().answer(subject, requests, mixed_arms)
+    narrow = HookRunner().answer(subject, requests, mixed_arms, budget=budget)
+    assert difference(wide.values, narrow.values) < 2e-5
+    agree(narrow, wide)
+
+
+@pytest.mark.parametrize("scope", ["all", "all+first", "last"])
+def test_shared_beginnings_under_arms_of_one_scope(
+    scope, family, subject_of, make_arms, oracle, difference
+):
+    subject, requests = subject_of(family), prompts_that_share()[:8]
+    arms = make_arms(scope)[:4]
+    got = HookRunner().answer(subject, requests, arms)
+    assert difference(got.values, oracle(subject, requests, arms)) < 2e-5
+
+
+def test_the_unedited_model_shares_beginnings(family, subject_of, oracle, difference):
+    subject, requests = subject_of(family), prompts_that_share()
+    got = HookRunner().answer(subject, requests)
+    assert difference(got.values, oracle(subject, requests, [()])) < 2e-5
+
+
+@pytest.mark.parametrize("position", ["mean:body[3:25]", "mean+first", "offset:3", "offset:-2"])
+def test_pools_put_together_from_stages_equal_pools_of_whole_prompts(
+    position, tiny_subject, mixed_arms, difference
+):
+    reads = (Read(layers=(0, 1, 3), position=position), LogitsRead(keep=(5,)))
+    requests = [
+        Request(str(n), "c", (*PREFIX, *range(n, n + 5)), reads, {"body": ((1, 9), (11, 27))})
+        for n in (70, 80, 90)
+    ]
+    quick = HookRunner().answer(tiny_subject, requests, mixed_arms)
+    plain = HookRunner(shortcuts=frozenset()).answer(tiny_subject, requests, mixed_arms)
+    assert difference(quick.values, plain.values) < 2e-5
+
+
+@pytest.fixture
+def rows_of_blocks(tiny_subject):
+    """Tokens that each block's attention saw, while a function ran."""
+
+    def count(act):
+        seen = dict.fromkeys(tiny_subject.blocks, 0)
+        handles = []
+        for layer, block in tiny_subject.blocks.items():
+
+            def add(module, args, kwargs, layer=layer):
+                seen[layer] += kwargs["hidden_states"].shape[:2].numel()
+
+            handles.append(block.self_attn.register_forward_pre_hook(add, with_kwargs=True))
+        act()
+        for handle in handles:
+            handle.remove()
+        return list(seen.values())
+
+    return count
+
+
+def test_a_last_token_edit_costs_one_token_an_arm(tiny_subject, make_edit, rows_of_blocks):
+    requests = [Request(str(n), "c", tuple(range(n, n + 12)), (LogitsRead(),)) for n in (5, 50)]
+    arms = [(), *[(make_edit("add", 1, dose, "last"),) for dose in (1.0, 2.0, 3.0)]]
+    seen = rows_of_blocks(lambda: HookRunner().answer(tiny_subject, requests, arms))
+    assert seen == [24, 24, 22 + 8, 22 + 8]
+
+
+def test_a_shared_beginning_runs_once_an_arm(tiny_subject, make_edit, rows_of_blocks):
+    requests = [Request(str(n), "c", (*PREFIX, n, n + 1), (LogitsRead(),)) for n in range(70, 76)]
+    arms = [(), *[(make_edit("add", 1, dose),) for dose in (1.0, 2.0)]]
+    seen = rows_of_blocks(lambda: HookRunner().answer(tiny_subject, requests, arms))
+    once = len(PREFIX) + 12
+    assert seen == [once, once, 3 * once, 3 * once]
+
+
+def test_the_work_of_a_plan_is_what_runs(tiny_subject, make_edit, rows_of_blocks):
+    ids = tuple(range(5, 15))
+    reads = (CandidatesRead(((7, 8), (7, 9), (9, 8)), (2,)), Read(layers=(3,)))
+    requests = [Request(str(n), "c", (*PREFIX, *ids, n), reads) for n in range(70, 74)]
+    for scope in ("all", "last"):
+        arms = [(), *[(make_edit("add", 1, dose, scope),) for dose in (1.0, 2.0)]]
+        plan = plan_for(tiny_subject, requests, arms)
+        seen = rows_of_blocks(partial(HookRunner().answer, tiny_subject, requests, arms))
+        assert plan.work == sum(seen)
+    plan = plan_for(tiny_subject, requests, arms, shortcuts=frozenset())
+    off = HookRunner(shortcuts=frozenset())
+    assert rows_of_blocks(lambda: off.answer(tiny_subject, requests, arms)) == [plan.work / 4] * 4
+    assert plan.work == plan.plain_work
+
+
+def test_no_block_runs_after_the_deepest_read(tiny_subject, make_edit, rows_of_blocks):
+    request = Request("a", "c", tuple(range(5, 15)), (Read(layers=(0, 1), position="mean"),))
+    above = [(), (make_edit("add", 2, 1.0),)]
+    seen = rows_of_blocks(lambda: HookRunner().answer(tiny_subject, [request], above))
+    assert seen == [10, 10, 0, 0]
+    late = HookRunner(shortcuts=SHORTCUTS - {"stop"})
+    assert rows_of_blocks(lambda: late.answer(tiny_subject, [request], above))[3] == 20
+
+
+def test_an_edit_above_the_deepest_read_is_not_called_idle(tiny_subject, make_edit):
+    request = Request("a", "c", tuple(range(5, 15)), (Read(layers=(1,)),))
+    arms = [(make_edit("add", 1, 1.0), make_edit("add", 3, 1.0))]
+    assert HookRunner().answer(tiny_subject, [request], arms).engaged == [1.0]
+
+
+@pytest.fixture
+def memory_of(tiny_subject):
+    """Let the tiny model run out of memory on more than so many tokens."""
+    handles = []
+
+    def limit(tokens):
+        def fail(module, args, kwargs):
+            if kwargs["input_ids"].numel() > tokens:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+        handles.append(tiny_subject.model.register_forward_pre_hook(fail, with_kwargs=True))
+
+    yield limit
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("limit", [50, 170])
+def test_a_batch_out_of_memory_is_tried_again_in_halves(
+    limit, tiny_subject, mixed_arms, difference, caplog, memory_of
+):
+    requests, seen = prompts_that_share(), []
+    wide = HookRunner().answer(tiny_subject, requests, mixed_arms)
+    plan = plan_for(tiny_subject, requests, mixed_arms, budget=512)
+    memory_of(limit)
+    got = answering.answer(
+        tiny_subject, requests, mixed_arms, plan=plan, progress=lambda *at: seen.append(at)
+    )
+    assert difference(got.values, wide.values) < 2e-5
+    agree(got, wide)
+    assert plan.shrunk == [512 // 2**n for n in range(1, len(plan.shrunk) + 1)]
+    assert f"went on with {plan.shrunk[-1]} tokens" in plan.explain()
+    assert "out of memory; going on with 256 tokens" in caplog.text
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert seen[-1] == (len(requests), len(requests))
+
+
+def test_memory_that_never_suffices_is_said(tiny_subject, mixed_arms, memory_of):
+    memory_of(0)
+    with pytest.raises(torch.OutOfMemoryError):
+        HookRunner().answer(tiny_subject, prompts_that_share(), mixed_arms)
+
+
+def test_other_errors_are_not_taken_for_memory(tiny_subject, mixed_arms, caplog):
+    def fail(*_):
+        raise RuntimeError("shapes differ")
+
+    handle = tiny_subject.blocks[3].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        HookRunner().answer(tiny_subject, prompts_that_share(), mixed_arms)
+    handle.remove()
+    assert "out of memory" not in caplog.text
+
+
+def test_an_unknown_shortcut_is_refused(tiny_subject):
+    with pytest.raises(ValueError, match="known: candidates, last, prefix, stop, trunk"):
+        HookRunner(shortcuts=frozenset({"fast"})).answer(tiny_subject, [])
