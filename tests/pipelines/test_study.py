@@ -92,6 +92,11 @@ def test_a_reference_to_nothing_lists_the_stages_there_are():
             "two stages",
         ),
         ("stage = []\n", ConfigError, "stage"),
+        (
+            '[[stage]]\nid = "a"\nverb = "fit"\nfor = { acts = [] }\n',
+            ConfigError,
+            "a table of lists, none empty",
+        ),
         ('stages = []\n[[stage]]\nid = "a"\nverb = "fit"\n', ConfigError, "did you mean 'stage'"),
     ],
 )
@@ -112,3 +117,19 @@ def test_the_shipped_demo_is_found_by_name_and_by_path_from_anywhere(tmp_path, m
     assert read_study("studies/demo.toml").name == "demo"
     with pytest.raises(ConfigError, match="absent"):
         read_study("absent")
+
+
+def test_a_fan_out_over_seeds_is_not_overruled_by_the_study_s_seed():
+    branches = {"world": ["P"], "seed": [0, 1]}
+    stage = {"id": "o", "verb": "train", "for": branches, "name": "{world}-s{seed}"}
+    units = expand(stage, Outputs(), seed=7)
+    assert [(u.settings["name"], u.settings["seed"]) for u in units] == [("P-s0", 0), ("P-s1", 1)]
+
+
+def test_the_branch_that_a_message_suggests_can_be_used():
+    before = outputs(*(("o", "train", ("P", str(n)), f"runs/train/P-s{n}") for n in (0, 1)))
+    stage = {"id": "m", "verb": "measure", "model": "@o", "readouts": ["claims"]}
+    with pytest.raises(ConfigError, match=r"pick one of @o\.P\.0, @o\.P\.1"):
+        expand(stage, before, seed=0)
+    (unit,) = expand({**stage, "model": "@o.P.1"}, before, seed=0)
+    assert unit.settings["model"] == "runs/train/P-s1"

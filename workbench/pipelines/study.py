@@ -65,7 +65,11 @@ class Outputs:
         stage, _, branch = reference[1:].partition(".")
         found = [(unit, done) for unit, done in self.units if unit.stage == stage]
         if branch:
-            found = [(unit, done) for unit, done in found if branch in unit.branch]
+            found = [
+                (unit, done)
+                for unit, done in found
+                if branch in (*unit.branch, ".".join(unit.branch))
+            ]
         if not found:
             known = ", ".join(
                 f"@{u.stage}" + (f".{'.'.join(u.branch)}" if u.branch else "")
@@ -136,9 +140,10 @@ def run_study(
 def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
     """Resolve a stage's references and fan it out over its ``for`` values."""
     settings = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
-    if "seed" in batch_verbs()[stage["verb"]].config.model_fields:
-        settings.setdefault("seed", seed)
     names = list(stage.get("for", {}))
+    takes_seed = "seed" in batch_verbs()[stage["verb"]].config.model_fields
+    if takes_seed and "seed" not in names:
+        settings.setdefault("seed", seed)
     values = [_choices(stage["for"][name], outputs) for name in names]
     units = []
     for chosen in itertools.product(*values):
@@ -220,6 +225,9 @@ def _check_stages(study: StudyConfig, source: str) -> None:
             raise ConfigError(f"{source}: two stages have the id {stage['id']!r}; rename one")
         if stage["verb"] not in verbs:
             raise unknown(f"verb of stage {stage['id']!r}", stage["verb"], verbs)
-        if not isinstance(stage.get("for", {}), dict):
-            raise ConfigError(f"{source}: for of stage {stage['id']!r} must be a table of lists")
+        branches = stage.get("for", {})
+        if not isinstance(branches, dict) or [] in branches.values():
+            raise ConfigError(
+                f"{source}: for of stage {stage['id']!r} must be a table of lists, none empty"
+            )
         seen.add(stage["id"])
