@@ -185,6 +185,53 @@ def test_with_json_a_failure_is_an_object_too(run):
     assert "nowhere" in said["error"]
 
 
+def test_with_json_wrong_usage_and_an_interruption_are_objects_too(run, monkeypatch):
+    code, out, err = run("measure", "m", "--bogus", "--json")
+    assert (code, json.loads(out)["status"]) == (2, "failed")
+    assert "--bogus" in err
+
+    def stopped(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workbench.pipelines.verbs.carry_out", stopped)
+    code, out, err = run("measure", "m", "claims", "--json")
+    assert (code, json.loads(out)["error"]) == (130, cli.INTERRUPTED)
+    code, out, err = run("measure", "m", "claims")
+    assert (code, out) == (130, "")
+    assert err.endswith("the same command resumes what it had begun\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ("readouts=[]", ["readouts", "at least 1"]),
+        ("readouts=[5]", ["readouts.0", "5"]),
+        ('readouts=[{name="projection"}]', ["projection", "missing", "directions"]),
+        ('readouts=[{name="trust_game", frames=5}]', ["trust_game", "5"]),
+        ('readouts=[{name="trust_game", frames="plains"}]', ["frame 'plains'", "plain"]),
+        ('readouts=[{name="trust_game", items="statements.jsonl"}]', ["no column 'branch'"]),
+        ('readouts=[{name="claims", choice="statements.jsonl"}]', ["no key 'stem'"]),
+    ],
+)
+def test_settings_of_a_readout_are_checked_before_the_model(run, statements, settings, parts):
+    code, out, err = run("measure", "no-such-model", "claims", "--set", settings)
+    assert (code, out) == (1, "")
+    assert "Traceback" not in err
+    for part in parts:
+        assert part in err
+
+
+@pytest.mark.parametrize("unit", ['unit = "gap"', 'unit = "norms"', "doses = []", "controls = -1"])
+def test_settings_of_a_sweep_are_checked_before_the_model(run, tmp_path, unit):
+    known = {"model": '"m"', "directions": '"d"', "doses": "[1.0]", "readouts": '["claims"]'}
+    known.pop(unit.split()[0], None)
+    lines = [f"{key} = {value}" for key, value in known.items()]
+    (tmp_path / "sweep.toml").write_text("\n".join([*lines, unit]))
+    code, _, err = run("sweep", "sweep.toml")
+    assert code == 1
+    assert f"sweep: {unit.split()[0]}" in err
+
+
 def test_dry_prints_the_plan_and_writes_nothing(run, tiny_folder, statements, tmp_path):
     model = tiny_folder(tmp_path / "model")
     code, out, _ = run("cache", model, statements, "--dry", "--json")

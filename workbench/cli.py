@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -39,24 +39,36 @@ Plugin = Annotated[
     list[Path] | None, typer.Option("--plugin", help="A Python file of your own to load first.")
 ]
 RUNS = Path("runs")
+INTERRUPTED = "interrupted; the same command resumes what it had begun"
 
 
 def main() -> None:
-    """Run the command line; a mistake that the user can fix ends with its message and status 1."""
+    """Run the command line; a mistake that the user can fix ends with its message and status 1.
+
+    Whatever ends a command early, ``--json`` still prints its one object.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
-    as_json = "--json" in sys.argv
     try:
         app(standalone_mode=True)
     except WorkbenchError as error:
-        if as_json:
-            verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-            failed = {"verb": verb, "id": None, "status": "failed", "path": None, "result": None}
-            print(json.dumps({**failed, "error": str(error)}))
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error), 1)
     except KeyboardInterrupt:
-        print("interrupted; the same command resumes", file=sys.stderr)
-        sys.exit(130)
+        _fail(INTERRUPTED, 130)
+    except SystemExit as stop:
+        if stop.code == 130:  # typer's own answer to Ctrl-C
+            _fail(INTERRUPTED, 130)
+        if stop.code == 2 and "--json" in sys.argv:
+            _fail("wrong usage, as said above; --help shows what there is", 2)
+        raise
+
+
+def _fail(error: str, status: int) -> NoReturn:
+    if "--json" in sys.argv:
+        verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        failed = {"verb": verb, "id": None, "status": "failed", "path": None, "result": None}
+        print(json.dumps({**failed, "error": error}))
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(status)
 
 
 @app.command()
