@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from workbench.engine.forward import pad_left
 from workbench.engine.generate import Draw
 from workbench.engine.hooks import HookRunner
+from workbench.errors import WorkbenchError
 from workbench.types import CandidatesRead, GenerateRead, LogitsRead, Request
 
 RUNNER = HookRunner()
@@ -68,6 +70,81 @@ def test_beams_and_several_sequences_keep_each_rows_arm(scope, tiny_subject, mak
             alone = tiny_subject.model.generate(ids, do_sample=False, **options)
         rows = both[2 * number : 2 * number + 2, : alone.shape[1]]
         assert torch.equal(rows, alone)
+
+
+OPTIONS = {
+    "a static cache": {"cache_implementation": "static"},
+    "a prompt in chunks": {"prefill_chunk_size": 4},
+    "chunks into a static cache": {"cache_implementation": "static", "prefill_chunk_size": 4},
+    "beams": {"num_beams": 2, "num_return_sequences": 2},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("scope", SCOPES)
+def test_directions_and_doses_by_row_mean_the_same_tokens_however_text_is_made(
+    scope, options, family, subject_of, make_edit
+):
+    subject = subject_of(family)
+    band = {"floor": -0.2, "ceiling": 0.2}
+    arms = [
+        (),
+        (make_edit("add", 1, 4.0, scope), make_edit("add", 2, 2.0, scope)),
+        (make_edit("add", 1, -5.0, scope, seed=1),),
+        (make_edit("cap", 2, 1.0, scope, seed=2, **band),),
+    ]
+    prompts = [subject.renderer.render(text).ids for text in TEXTS[:2]]
+    batch = pad_left([ids for ids in prompts for _ in arms], 2, torch.device("cpu"))
+    common = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 2}
+    beams = {name: n for name, n in options.items() if name.startswith("num_")}
+    copies = beams.get("num_return_sequences", 1)
+    with torch.no_grad(), RUNNER.intervene(subject, arms) as log:
+        together = subject.model.generate(batch.ids, attention_mask=batch.mask, **common, **options)
+    assert len(log.rows) == 4
+    width = batch.ids.shape[1]
+    for row in range(len(batch.ids)):
+        ids, arm = prompts[row // 4], arms[row % 4]
+        with torch.no_grad(), RUNNER.intervene(subject, [arm]):
+            alone = subject.model.generate(torch.tensor([ids]), use_cache=False, **common, **beams)
+        new = together[row * copies : (row + 1) * copies, width:]
+        assert [cut(tokens) for tokens in new] == [cut(tokens) for tokens in alone[:, len(ids) :]]
+
+
+def cut(tokens):
+    """Tokens up to the first end of turn."""
+    listed = tokens.tolist()
+    return listed[: listed.index(2)] if 2 in listed else listed
+
+
+def test_a_static_cache_without_the_prompts_mask_is_refused(tiny_subject, make_edit):
+    ids = torch.tensor([tiny_subject.renderer.render(TEXTS[0]).ids])
+    with (
+        RUNNER.intervene(tiny_subject, [(make_edit("add", 1, 4.0),)]),
+        pytest.raises(WorkbenchError, match="give generate the attention_mask"),
+    ):
+        tiny_subject.model.generate(
+            ids, max_new_tokens=2, cache_implementation="static", pad_token_id=2
+        )
+
+
+def test_sampled_sequences_of_a_row_share_its_arm(tiny_subject, make_edit):
+    """The first step's scores are the greedy ones of each row's own arm, once for each sequence."""
+    arms = [(), (make_edit("add", 1, 5.0),)]
+    ids = torch.tensor([tiny_subject.renderer.render(TEXTS[0]).ids]).repeat(2, 1)
+    options = {
+        "max_new_tokens": 2,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+        "attention_mask": torch.ones_like(ids),
+        "pad_token_id": 2,
+    }
+    with torch.no_grad(), torch.random.fork_rng(), RUNNER.intervene(tiny_subject, arms):
+        greedy = tiny_subject.model.generate(ids, do_sample=False, **options).logits[0]
+        drawn = tiny_subject.model.generate(
+            ids, do_sample=True, num_return_sequences=3, **options
+        ).logits[0]
+    torch.testing.assert_close(drawn, greedy.repeat_interleave(3, 0))
+    assert (greedy[0] - greedy[1]).abs().max() > 0.1
 
 
 def test_arms_are_rows_of_one_batch(tiny_subject, make_edit):

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from workbench.engine.blocks import eager
 from workbench.engine.edits import LiveEdits, Pass
 from workbench.errors import WorkbenchError
 from workbench.interventions import EditLog, Intervention, scope_mask
 from workbench.types import Arm, Subject
 
-_EDITED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-"""Models inside an ``intervene``, and how deep."""
+_EDITED: weakref.WeakKeyDictionary[nn.Module, list[Calls]] = weakref.WeakKeyDictionary()
+"""What follows the forwards of each model inside an ``intervene``, the outermost first."""
 
 
 @contextmanager
@@ -42,19 +45,37 @@ def intervene(
     log = EditLog() if log is None else log
     live = LiveEdits(subject, _arms(subject, arms), log)
     calls = Calls(subject.model, len(arms) if _are_arms(arms) else 1, log)
-    _EDITED[subject.model] = _EDITED.get(subject.model, 0) + 1
+    _EDITED.setdefault(subject.model, []).append(calls)
     try:
         with calls.followed(), live.acting(subject, calls.current_pass):
             yield log
     finally:
-        _EDITED[subject.model] -= 1
+        _EDITED[subject.model].remove(calls)
     if log.passes:
         refuse_idle(log)
 
 
 def is_edited(subject: Subject) -> bool:
     """Whether the model is inside an ``intervene``."""
-    return _EDITED.get(subject.model, 0) > 0
+    return bool(_EDITED.get(subject.model))
+
+
+def rows_together(subject: Subject) -> int:
+    """Return how many rows must stay in one batch for every enclosing ``intervene``: its arms."""
+    return math.lcm(*(calls.n_arms for calls in _EDITED.get(subject.model, [])))
+
+
+@contextmanager
+def undone_on_failure(subject: Subject) -> Iterator[None]:
+    """Leave the logs of every enclosing ``intervene`` as they were where the inside fails."""
+    logs = [calls.log for calls in _EDITED.get(subject.model, [])]
+    states = [log.state() for log in logs]
+    try:
+        yield
+    except BaseException:
+        for log, state in zip(logs, states, strict=True):
+            log.restore(state)
+        raise
 
 
 def refuse_idle(log: EditLog) -> None:
@@ -69,7 +90,8 @@ def refuse_idle(log: EditLog) -> None:
         raise WorkbenchError(
             f"{row.edit} at block {row.layer} (arm {row.arm}, scope {row.scope!r}) touched no "
             f"token in {log.passes} forwards, so it changed nothing; scope 'all' leaves out each "
-            "row's first token (use 'all+first'), and a capture stops after its deepest block"
+            "row's first token (use 'all+first'), a capture stops after its deepest block, and a "
+            "model compiled as a whole hides its blocks (compile block.forward instead)"
         )
 
 
@@ -88,8 +110,7 @@ class Calls:
         self.log = log
         self._current: Pass | None = None
         self._owner: nn.Module | None = None
-        self._prompt: tuple[int, int] | None = None
-        """Rows and columns given to ``generate``."""
+        self._prompt: Prompt | None = None
 
     def current_pass(self) -> Pass:
         """Describe the forward that is running.
@@ -111,8 +132,8 @@ class Calls:
             modules = dict.fromkeys([self.model, self.model.get_decoder()])
             for module in modules:
                 handles = (
-                    module.register_forward_pre_hook(self._enter, with_kwargs=True),
-                    module.register_forward_hook(self._leave, always_call=True),
+                    module.register_forward_pre_hook(eager(self._enter), with_kwargs=True),
+                    module.register_forward_hook(eager(self._leave), always_call=True),
                 )
                 for handle in handles:
                     stack.callback(handle.remove)
@@ -127,7 +148,9 @@ class Calls:
         @functools.wraps(original)
         def generate(*args: Any, **kwargs: Any) -> Any:
             given = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
-            self._prompt = None if given is None else (given.shape[0], given.shape[1])
+            if given is not None:
+                rows, columns = given.shape[:2]
+                self._prompt = Prompt(rows, columns, kwargs.get("attention_mask"))
             try:
                 return original(*args, **kwargs)
             finally:
@@ -151,19 +174,26 @@ class Calls:
             self._current = self._owner = None
 
     def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
-        call = inspect.signature(type(module).forward).bind_partial(module, *args, **kwargs)
+        called: Any = type(getattr(module, "_orig_mod", module))  # torch.compile wraps the model
+        call = inspect.signature(called.forward).bind_partial(module, *args, **kwargs)
         given = {**call.arguments.get("kwargs", {}), **call.arguments}
         tokens = given.get("input_ids")
         tokens = given["inputs_embeds"] if tokens is None else tokens
         rows, t = tokens.shape[:2]
-        mask = _whole_mask(given, rows, t, tokens.device)
-        prompt = None if self._prompt is None else self._prompt[1]
-        return Pass(self._arms_of(rows), lambda scope: scope_mask(scope, mask, t, prompt))
+        prompt = self._prompt
+        mask = _whole_mask(given, rows, t, tokens.device, prompt)
+        later = 0 if prompt is None else max(0, prompt.columns - mask.shape[1])
+        if prompt is not None and later:
+            mask = torch.cat([mask, prompt.mask_of(rows, prompt.columns, mask)[:, -later:]], 1)
+        columns = None if prompt is None else prompt.columns
+        return Pass(
+            self._arms_of(rows), lambda scope: scope_mask(scope, mask, t + later, columns)[:, :t]
+        )
 
     def _arms_of(self, rows: int) -> tuple[int, ...]:
         if self.n_arms == 1:
             return (0,) * rows
-        copies = rows // self._prompt[0] if self._prompt is not None else 1
+        copies = rows // self._prompt.rows if self._prompt is not None else 1
         if rows % (self.n_arms * copies):
             raise WorkbenchError(
                 f"{rows // copies} rows for {self.n_arms} arms; several arms need one row for each "
@@ -172,7 +202,26 @@ class Calls:
         return tuple(row // copies % self.n_arms for row in range(rows))
 
 
-def _whole_mask(given: dict[str, Any], rows: int, t: int, device: torch.device) -> Tensor:
+@dataclass(frozen=True)
+class Prompt:
+    """What was given to ``generate``; it runs the prompt at once or in chunks."""
+
+    rows: int
+    columns: int
+    mask: Tensor | None
+
+    def mask_of(self, rows: int, columns: int, like: Tensor) -> Tensor:
+        """Return 1 on real tokens of the prompt and on every new one; beams repeat rows."""
+        whole = torch.ones(rows, columns, dtype=like.dtype, device=like.device)
+        if self.mask is not None:
+            known = self.mask[:, :columns].to(whole)
+            whole[:, : known.shape[1]] = known.repeat_interleave(rows // self.rows, 0)
+        return whole
+
+
+def _whole_mask(
+    given: dict[str, Any], rows: int, t: int, device: torch.device, prompt: Prompt | None
+) -> Tensor:
     """Return 1 on real tokens over cached and new columns."""
     cache = given.get("past_key_values")
     width = t + (0 if cache is None else int(cache.get_seq_length()))
@@ -180,10 +229,13 @@ def _whole_mask(given: dict[str, Any], rows: int, t: int, device: torch.device) 
     if mask is None:
         return torch.ones(rows, width, dtype=torch.long, device=device)
     if not isinstance(mask, Tensor) or mask.ndim != 2:
+        if prompt is not None and prompt.mask is not None:  # a static cache comes with 4-D masks
+            return prompt.mask_of(rows, width, torch.ones((), dtype=torch.long, device=device))
         raise WorkbenchError(
             "inside intervene a forward needs a two-dimensional attention_mask (1 on real tokens), "
             f"found {type(mask).__name__}"
             + (f" of {mask.ndim} dimensions" if isinstance(mask, Tensor) else "")
+            + ("" if prompt is None else "; give generate the attention_mask of its input_ids")
         )
     if mask.shape[1] != width:
         raise WorkbenchError(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from workbench.errors import WorkbenchError
@@ -63,6 +65,14 @@ def check_layers(subject: Subject, layers: Sequence[int]) -> None:
             )
 
 
+def eager(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep torch.compile from tracing a hook into a graph that would outlive it."""
+    if "torch._dynamo" not in sys.modules:  # importing it takes a second
+        return hook
+    disabled: Callable[..., Any] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+    return disabled
+
+
 @contextmanager
 def watching(
     subject: Subject, layers: Sequence[int], see: Callable[[int, Any], Any]
@@ -70,7 +80,7 @@ def watching(
     """Call ``see(layer, output)`` after each of the blocks; what it returns replaces the output."""
 
     def hook(layer: int) -> Callable[..., Any]:
-        return lambda _module, _args, output: see(layer, output)
+        return eager(lambda _module, _args, output: see(layer, output))
 
     handles = [subject.blocks[layer].register_forward_hook(hook(layer)) for layer in layers]
     try:
@@ -87,7 +97,7 @@ def stopping_before(subject: Subject, layer: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise StopForwardError
 
-    handle = subject.blocks[layer].register_forward_pre_hook(stop)
+    handle = subject.blocks[layer].register_forward_pre_hook(eager(stop))
     try:
         yield
     except StopForwardError:

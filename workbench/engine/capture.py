@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.engine.blocks import check_layers, stopping_after, stopping_before
-from workbench.engine.forward import Inputs, run
+from workbench.engine.forward import Inputs, is_out_of_memory, run, too_large
 from workbench.engine.pool import SITES, Tap, layers_of, parse_position, token_mask
 from workbench.engine.sites import deepest_of, tapping
 from workbench.errors import WorkbenchError
@@ -28,14 +28,25 @@ def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tenso
         with ``Float[l t d]`` for each row. Single tokens have the model's dtype, means float32.
 
     Raises:
-        WorkbenchError: an unknown site, block, position or span, or an item whose span is empty.
+        BatchTooLargeError: the device has no room for the batch; a smaller one may fit.
+        WorkbenchError: an unknown site, block, position or span, an item whose span is empty, or
+            a site that this family does not have.
     """
     if not reads:
         raise ValueError("nothing to read; give at least one Read")
     taps = [_tap(subject, batch, read) for read in reads]
-    with torch.no_grad():
-        run_taps(subject, Inputs(batch.input_ids, batch.attention_mask, batch.position_ids), taps)
-    return [gather(tap) for tap in taps]
+    inputs = Inputs(batch.input_ids, batch.attention_mask, batch.position_ids)
+    try:
+        with torch.no_grad():
+            run_taps(subject, inputs, taps)
+        return [gather(tap) for tap in taps]
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error)
+    taps.clear()
+    rows, tokens = batch.input_ids.shape
+    raise too_large(rows, tokens, reason)
 
 
 def run_taps(subject: Subject, inputs: Inputs, taps: Sequence[Tap]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,37 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from workbench.errors import WorkbenchError
 from workbench.types import Subject
+
+_FULL = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
+
+
+class BatchTooLargeError(WorkbenchError, torch.OutOfMemoryError):
+    """A batch did not fit the device's memory; fewer rows or tokens at once may."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a forward failed for want of memory, on any device and in any allocator's words."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    words = str(error).lower()
+    return isinstance(error, RuntimeError) and any(part in words for part in _FULL)
+
+
+def too_large(rows: int, tokens: int, reason: str) -> BatchTooLargeError:
+    """Return the error for a batch that does not fit, once what it held is free.
+
+    Call it after the handler of the first error, which holds the batch's tensors, has ended.
+    """
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    line = reason.strip().splitlines()[0] if reason.strip() else "out of memory"
+    return BatchTooLargeError(
+        f"a batch of {rows} rows of up to {tokens} tokens does not fit the device's memory "
+        f"({line}); give fewer rows or tokens at once"
+    )
 
 
 @dataclass(frozen=True)

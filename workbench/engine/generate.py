@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -13,11 +14,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from workbench.engine.apply import intervene
-from workbench.engine.forward import Inputs, device_of, pad_id, pad_left
+from workbench.engine.apply import intervene, rows_together, undone_on_failure
+from workbench.engine.forward import (
+    Inputs,
+    device_of,
+    is_out_of_memory,
+    pad_id,
+    pad_left,
+    too_large,
+)
 from workbench.engine.plan import Limits, packed
 from workbench.interventions import EditLog
 from workbench.types import Arm, GenerateRead, Request, Subject, ndarray
+
+logger = logging.getLogger(__name__)
 
 
 class Draw(LogitsProcessor):
@@ -90,11 +100,45 @@ def continue_rows(
     temperature: float,
     draws: Sequence[tuple[int, ...]],
 ) -> list[str]:
-    """Continue rows of ids as one batch; ``draws`` seeds each row."""
+    """Continue rows of ids; ``draws`` seeds each row.
+
+    They run as one batch, or where the device has no room for it as smaller ones, each half as
+    large; the arms of an enclosing ``intervene`` stay together.
+
+    Raises:
+        BatchTooLargeError: not even the smallest batch fits.
+    """
     if temperature < 0 or max_new_tokens < 1:
         raise ValueError(
             f"temperature {temperature}, max_new_tokens {max_new_tokens}; expected at least 0 and 1"
         )
+    texts: list[str] = []
+    size, unit = len(rows), rows_together(subject)
+    while len(texts) < len(rows):
+        part = slice(len(texts), len(texts) + size)
+        try:
+            with undone_on_failure(subject):
+                texts += _continued(subject, rows[part], max_new_tokens, temperature, draws[part])
+            continue
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = str(error)
+        failed = too_large(len(rows[part]), max(map(len, rows[part])) + max_new_tokens, reason)
+        if len(rows[part]) <= unit:
+            raise failed
+        size = max(unit, len(rows[part]) // 2 // unit * unit)
+        logger.warning("%s; going on with %d rows at once", failed, size)
+    return texts
+
+
+def _continued(
+    subject: Subject,
+    rows: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    temperature: float,
+    draws: Sequence[tuple[int, ...]],
+) -> list[str]:
     inputs = pad_left(rows, pad_id(subject), device_of(subject))
     width = inputs.ids.shape[1]
     processors = LogitsProcessorList()

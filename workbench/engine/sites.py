@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.engine.blocks import hidden_into, hidden_of, watching
+from workbench.engine.blocks import eager, hidden_into, hidden_of, watching
 from workbench.engine.pool import Tap
 from workbench.errors import WorkbenchError
 from workbench.types import Subject
@@ -85,7 +85,7 @@ def _entering(subject: Subject, layer: int, taps: Sequence[Tap], repeats: int) -
         for tap in taps:
             tap.take(layer, hidden_into(args, kwargs), repeats)
 
-    handle = subject.blocks[layer].register_forward_pre_hook(before, with_kwargs=True)
+    handle = subject.blocks[layer].register_forward_pre_hook(eager(before), with_kwargs=True)
     try:
         yield
     finally:
@@ -133,11 +133,11 @@ class Follower:
     def following(self) -> Iterator[None]:
         """Watch the block and its parts; its output is seen before anybody edits it."""
         handles = [
-            self.block.register_forward_pre_hook(self._enter, with_kwargs=True),
-            self.block.register_forward_hook(self._leave, prepend=True),
+            self.block.register_forward_pre_hook(eager(self._enter), with_kwargs=True),
+            self.block.register_forward_hook(eager(self._leave), prepend=True),
         ]
         handles += [
-            child.register_forward_hook(self._seen(child), with_kwargs=True)
+            child.register_forward_hook(eager(self._seen(child)), with_kwargs=True)
             for child in self.block.children()
         ]
         try:

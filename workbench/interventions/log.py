@@ -55,6 +55,14 @@ class EditLog:
         """Add positions in scope, positions that moved, and summed shift, one row an arm."""
         self._tallies[key] = self._tallies[key].to(tally) + tally
 
+    def state(self) -> Any:
+        """Return what was counted so far, for `restore`."""
+        return self.passes, dict(self._tallies)
+
+    def restore(self, state: Any) -> None:
+        """Forget what was counted since, as where a batch failed halfway and runs again."""
+        self.passes, self._tallies = state[0], dict(state[1])
+
     @property
     def rows(self) -> list[EditRow]:
         """One row for each arm and edit, in order of layer."""
