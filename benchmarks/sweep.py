@@ -37,7 +37,6 @@ import workbench as wb
 from workbench.directions import Directions
 from workbench.interventions import Intervention
 from workbench.linalg import random_unit
-from workbench.readouts.candidates import candidate_read
 from workbench.readouts.choice import Letters
 from workbench.types import Arm, CandidatesRead, LogitsRead, Request, Subject
 
@@ -264,7 +263,11 @@ def letter_requests(subject: Subject, sizes: Sizes, shared: int = 0) -> list[Req
 
 def amount_requests(subject: Subject, sizes: Sizes) -> list[Request]:
     """Ask for the likelihood of each amount, closed by a terminator."""
-    _, read = candidate_read(subject.tokenizer, AMOUNTS)
+    tokenizer = subject.tokenizer
+    amounts = [tuple(tokenizer(x, add_special_tokens=False)["input_ids"]) for x in AMOUNTS]
+    line = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    ends = (tokenizer.eos_token_id, *(line if len(line) == 1 else ()))
+    read = CandidatesRead(tuple(amounts), ends)
     rows = token_rows(subject, sizes.prompts, sizes.tokens)
     return [Request(f"item{n}", "", ids, (read,)) for n, ids in enumerate(rows)]
 
