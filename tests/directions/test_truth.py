@@ -196,15 +196,19 @@ def test_a_check_adds_rows_and_changes_none(acts, fitted):
     assert set(table[len(fitted[1]) :]["split"]) == {"check:twin"}
 
 
-def test_a_check_may_lack_topics_and_facts_but_not_polarity(fitted):
+def test_a_check_may_lack_topics_facts_and_polarity_and_says_so(fitted):
     directions, _ = fitted
     acts = planted(seed=2)
     bare = replace(acts, columns={k: acts.columns[k] for k in ("label", "polarity")})
     table = evaluate(directions, bare, recipe())
     assert set(table["topic"]) == {"all"}
     assert (table["n_facts"] == 640).all()
+    assert (table["interval"] == "95% bootstrap over items").all()
+    alone = replace(acts, columns={"label": acts.columns["label"]})
+    assert set(evaluate(directions, alone, recipe())["polarity"]) == {1}
+    named = recipe(fit=FitPart(method="ttpd", polarity="polarity"))
     with pytest.raises(ConfigError, match="no column 'polarity'"):
-        evaluate(directions, replace(acts, columns={"label": acts.columns["label"]}), recipe())
+        evaluate(directions, alone, named)
 
 
 def test_frozen_directions_refuse_another_model_and_a_missing_layer(fitted):
@@ -229,9 +233,33 @@ def test_progress_counts_the_layers(acts):
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_two_topics_are_too_few_to_choose_a_layer():
-    with pytest.raises(ConfigError, match="needs three; column 'topic' holds a, b"):
-        fit_truth(planted(topics=("a", "b")), recipe())
+def test_under_three_topics_the_layer_is_chosen_on_held_out_facts():
+    directions, table = fit_truth(planted(topics=("a", "b")), recipe())
+    assert directions.info["layer_chosen_on"] == "held-out facts"
+    assert directions.info["layer"] == 2
+    assert set(table["split"]) == {"unseen topic", "within:topic"}
+
+
+def test_a_set_of_one_topic_without_facts_or_polarity_is_fitted_item_by_item():
+    acts = planted(topics=("a",))
+    kept = acts.where(acts.columns["polarity"] == 1)
+    plain = replace(kept, columns={"label": kept.columns["label"]})
+    directions, table = fit_truth(plain, recipe(fit=FitPart(method="mass_mean")))
+    assert directions.info["layer_chosen_on"] == "held-out items"
+    assert set(table["split"]) == {"within:topic"}
+    assert (table["interval"] == "95% bootstrap over items").all()
+    with pytest.raises(ConfigError, match="ttpd"):
+        fit_truth(plain, recipe(fit=FitPart(method="ttpd")))
+    with pytest.raises(ConfigError, match="no column 'fcat'"):
+        fit_truth(plain, recipe(fit=FitPart(method="mass_mean", facts="fcat")))
+
+
+def test_too_few_items_to_choose_a_layer_name_the_way_out_and_a_fixed_layer_needs_no_choice():
+    acts = planted(topics=("a",), facts=4)
+    with pytest.raises(ConfigError, match=r"candidates = \[L\]"):
+        fit_truth(acts, recipe())
+    directions, _ = fit_truth(acts, recipe(layers=LayersPart(candidates=[1])))
+    assert (directions.info["layer"], directions.info["layer_chosen_on"]) == (1, "fixed")
 
 
 def test_a_topic_with_one_class_in_a_polarity_is_named():

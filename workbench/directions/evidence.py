@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,8 @@ from workbench.types import ndarray
 SIDES = (1, -1)
 ALL_TOPICS = "all"
 UNSEEN, WITHIN = "unseen topic", "within:topic"
+FEWEST = 3
+"""Topics (or groups of facts) that the choice of a layer holds out, one at a time."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Items:
 
     columns: Columns
     facts: Int[ndarray, " n"]
+    unit: str = "fact"
+    """What is split and resampled: ``item`` where no column says which items share a fact."""
 
     @cached_property
     def topic(self) -> Shaped[ndarray, " n"]:
@@ -103,7 +107,7 @@ def make_folds(items: Items, splits: Sequence[str], settings: Settings) -> list[
     folds = []
     for number, topic in enumerate(items.topics):
         own = items.rows_of(topic)
-        if "unseen" in splits:
+        if "unseen" in splits and len(items.topics) > 1:
             folds.append(lay_fold(items, UNSEEN, topic, ~own, own, settings))
         if "within" in splits:
             facts = np.unique(items.facts[own])
@@ -298,6 +302,35 @@ def _means_over_topics(cells: Sequence[Cell]) -> Iterator[Cell]:
         own = [cell for cell in cells if (cell.split, cell.polarity) == (split, polarity)]
         if len(own) > 1:
             yield mean_cell(own, ALL_TOPICS, sum(cell.n_facts for cell in own), polarity)
+
+
+def choice_items(items: Items, seed: int) -> Items:
+    """Return the items as the layer rule splits them: by topic, or by facts under three topics.
+
+    The facts of each topic are dealt into five groups (fewer where there are few), so that the
+    layer is chosen on held-out facts; what is then checked has taken part in the choice.
+
+    Raises:
+        ConfigError: too few facts to deal into three groups.
+    """
+    if len(items.topics) >= FEWEST:
+        return items
+    groups = min(5, len(np.unique(items.facts)) // 4)
+    if groups < FEWEST:
+        raise ConfigError(
+            f"the layer is chosen on {FEWEST} or more held-out topics, or on held-out "
+            f"{items.unit}s where there are fewer topics; found {len(items.topics)} topics and "
+            f"{len(np.unique(items.facts))} {items.unit}s, {4 * FEWEST} are needed. Add items, or "
+            "fix the layer with [layers] candidates = [L]"
+        )
+    first = np.unique(items.facts, return_index=True)[1]
+    strata = list(zip(items.topic[first], items.columns.y[first], items.sides[first], strict=True))
+    order = np.random.default_rng(seed).permutation(len(first))
+    dealt = np.empty(len(first), np.int64)
+    for turn, row in enumerate(sorted(order, key=lambda row: strata[row])):
+        dealt[row] = turn % groups
+    own = dealt[np.unique(items.facts, return_inverse=True)[1]]
+    return replace(items, columns=replace(items.columns, groups=own.astype(str)))
 
 
 def held_out_aucs(

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "recipes"
 class PromptsPart(Config):
     """What the model reads."""
 
-    set: str
+    set: str = "statements"
     """An item set that ships with the package, or a prompt file."""
     render: Literal["auto", "bare", "chat"] = "bare"
 
@@ -29,7 +29,11 @@ class ReadPart(Config):
 
 
 class FitPart(Config):
-    """How a direction comes of them; every value but the last names a column or a method."""
+    """How a direction comes of them.
+
+    The columns ``groups``, ``polarity`` and ``facts`` may be absent from the activations, unless a
+    recipe names them itself.
+    """
 
     method: str
     name: str = "truth"
@@ -65,7 +69,7 @@ class CheckPart(Config):
 class Recipe(Config):
     """One concept."""
 
-    prompts: PromptsPart
+    prompts: PromptsPart = PromptsPart()
     read: ReadPart = ReadPart()
     fit: FitPart
     layers: LayersPart = LayersPart()

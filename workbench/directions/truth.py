@@ -23,12 +23,14 @@ from workbench.directions.evidence import (
     Settings,
     check_fits,
     check_frozen,
+    choice_items,
     held_out_aucs,
     lay_fold,
     make_folds,
     shuffled_labels,
 )
 from workbench.directions.fit import (
+    Columns,
     column,
     fit_layers,
     layers_of,
@@ -77,7 +79,8 @@ def fit_truth(
         for each split, topic, layer and polarity with the columns ``EVIDENCE``.
 
     Raises:
-        ConfigError: fewer than three topics, a missing column, labels of one class.
+        ConfigError: too few topics and facts to choose a layer, a missing column, labels of one
+            class.
         MismatchError: the activations are of another site or position than the recipe's.
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
@@ -86,16 +89,18 @@ def fit_truth(
         acts, None if recipe.layers.candidates == "all" else recipe.layers.candidates
     )
     items, settings = read_items(acts, recipe.fit), _settings(recipe, seed)
-    if len(items.topics) < 3:
-        raise ConfigError(
-            f"the layer is chosen on held-out topics, which needs three; column "
-            f"{recipe.fit.groups!r} holds {', '.join(items.topics)}"
-        )
-    found, held_out = _check_layers(acts, recipe, items, layers, settings, progress)
-    chosen = choose_layers(held_out, items.topics, layers, recipe.layers.rule)
-    directions = _fit_all(acts, recipe, layers)
-    directions = _described(directions, recipe, chosen, found, seed)
-    table = _table(found, chosen, recipe, directions, settings, acts.model.key)
+    choice = items if len(layers) == 1 else choice_items(items, seed)
+    found, held_out = _check_layers(acts, recipe, items, choice, layers, settings, progress)
+    chosen = dict.fromkeys((*items.topics, ALL_TOPICS), layers[0])
+    if len(layers) > 1:
+        by_group = choose_layers(held_out, choice.topics, layers, recipe.layers.rule)
+        same = choice is items
+        chosen = {name: by_group[name if same else ALL_TOPICS] for name in chosen}
+    directions = _fit_all(acts, recipe, items.columns, layers)
+    held_out_by = "topic" if choice is items else items.unit
+    told = {"layer_chosen_on": f"held-out {held_out_by}s" if len(layers) > 1 else "fixed"}
+    directions = _described(directions, recipe, chosen, found, seed, told)
+    table = _table(found, chosen, recipe, directions, settings, acts.model.key, items.unit)
     tables = [table] + [
         evaluate(directions, other, recipe, name=name, seed=seed)
         for name, other in (checks or {}).items()
@@ -132,7 +137,7 @@ def evaluate(
     directions.refuse_other(acts)
     if len(directions) != 1:
         raise ValueError(f"one direction is scored at a time; pick one of {directions.names}")
-    items, settings = read_items(acts, recipe.fit, strict=False), _settings(recipe, seed)
+    items, settings = read_items(acts, recipe.fit), _settings(recipe, seed)
     labelings = shuffled_labels(items, settings.draws if settings.shuffled else 0, seed)
     nothing = np.zeros(len(items.facts), bool)
     folds = [
@@ -148,7 +153,7 @@ def evaluate(
         for row, layer in enumerate(directions.layers)
     }  # fmt: skip
     chosen = dict.fromkeys((*items.topics, ALL_TOPICS), directions.info.get("layer"))
-    return _table(found, chosen, recipe, directions, settings, acts.model.key)
+    return _table(found, chosen, recipe, directions, settings, acts.model.key, items.unit)
 
 
 def choose_layers(
@@ -169,31 +174,38 @@ def choose_layers(
         topic: (np.full(len(topics) - 1, a), every[every != a]) for a, topic in enumerate(topics)
     }
     chosen = {}
+    read = ~np.isnan(np.stack([held_out[layer] for layer in layers])).all(axis=(0, 1, 2))
     for name, (a, b) in {**pairs, ALL_TOPICS: (every, every)}.items():
-        worth = [combine(np.nanmean(held_out[layer][a, b], axis=0)) for layer in layers]
+        worth = [combine(np.nanmean(held_out[layer][a, b][:, read], axis=0)) for layer in layers]
         chosen[name] = int(layers[int(np.argmax(worth))])
     return chosen
 
 
-def read_items(acts: ActivationsLike, fit: FitPart, *, strict: bool = True) -> Items:
-    """Look up and check the recipe's columns; without ``strict`` topics and facts may be absent."""
-    given = {
-        part: name
-        for part, name in (("groups", fit.groups), ("facts", fit.facts))
-        if strict or name in acts.columns
-    }
-    columns = read_columns(acts, y=fit.y, groups=given.get("groups"), polarity=fit.polarity)
+def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
+    """Look up and check the recipe's columns.
+
+    Topics, polarity and facts may be absent unless the recipe names their columns itself: all items
+    are then one topic, affirmed, or each its own fact.
+    """
+    parts = {"groups": fit.groups, "polarity": fit.polarity, "facts": fit.facts}
+    named = fit.model_fields_set
+    given = {part: name for part, name in parts.items() if part in named or name in acts.columns}
+    columns = read_columns(
+        acts, y=fit.y, groups=given.get("groups"), polarity=given.get("polarity")
+    )
     if columns.groups is not None and ALL_TOPICS in columns.groups:
         raise ConfigError(f"a topic may not be called {ALL_TOPICS!r}, the word for their mean")
     n = len(columns.y)
     facts = column(acts, given["facts"]) if "facts" in given else np.arange(n)
-    return Items(columns, cells(columns.groups, facts, n))
+    unit = "fact" if "facts" in given else "item"
+    return Items(columns, cells(columns.groups, facts, n), unit)
 
 
 def _check_layers(
     acts: ActivationsLike,
     recipe: Recipe,
     items: Items,
+    choice: Items,
     layers: Sequence[int],
     settings: Settings,
     progress: Progress | None,
@@ -208,7 +220,8 @@ def _check_layers(
         for done, layer in enumerate(layers, 1):
             X = read_layer(acts, layer)
             found[layer] = check_fits(X, layer, estimator, items, folds, labelings, settings)
-            held_out[layer] = held_out_aucs(X, estimator, items)
+            if len(layers) > 1:
+                held_out[layer] = held_out_aucs(X, estimator, choice)
             if progress is not None:
                 progress(done, len(layers))
     logger.info(
@@ -218,14 +231,16 @@ def _check_layers(
     return found, held_out
 
 
-def _fit_all(acts: ActivationsLike, recipe: Recipe, layers: Sequence[int]) -> Directions:
+def _fit_all(
+    acts: ActivationsLike, recipe: Recipe, columns: Columns, layers: Sequence[int]
+) -> Directions:
     fit = recipe.fit
     return fit_layers(
         acts,
         method=fit.method,
         y=fit.y,
-        groups=fit.groups,
-        polarity=fit.polarity,
+        groups=None if columns.groups is None else fit.groups,
+        polarity=None if columns.polarity is None else fit.polarity,
         layers=layers,
         names=[fit.name],
         **fit.params,
@@ -238,6 +253,7 @@ def _described(
     chosen: Mapping[str, int],
     found: Mapping[int, Sequence[Cell]],
     seed: int,
+    more: Mapping[str, Any],
 ) -> Directions:
     """Add the chosen layer and the held-out AUC there to what the directions say of themselves."""
     unseen = {
@@ -252,6 +268,7 @@ def _described(
         "auc_unseen_topic": unseen,
         "rendering": recipe.prompts.render,
         "seed": seed,
+        **more,
     }
     return replace(directions, info={**directions.info, **told})
 
@@ -263,6 +280,7 @@ def _table(
     directions: Directions,
     settings: Settings,
     model: str,
+    unit: str,
 ) -> pd.DataFrame:
     """Turn cells into rows; a null is one number for a topic and polarity, over all layers."""
     nulls = _null_points(found)
@@ -272,7 +290,7 @@ def _table(
         "method": recipe.fit.method,
         "direction": directions.names[0],
         "rendering": recipe.prompts.render,
-        "interval": f"{LEVEL:.0%} bootstrap over facts",
+        "interval": f"{LEVEL:.0%} bootstrap over {unit}s",
         "gate": recipe.check.gate,
         "seed": settings.seed,
     }
