@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from workbench.engine.blocks import eager
 from workbench.engine.edits import LiveEdits, Pass
+from workbench.engine.forward import forward_of
 from workbench.errors import WorkbenchError
 from workbench.interventions import EditLog, Intervention, scope_mask
 from workbench.types import Arm, Subject
@@ -174,8 +175,7 @@ class Calls:
             self._current = self._owner = None
 
     def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
-        called: Any = type(getattr(module, "_orig_mod", module))  # torch.compile wraps the model
-        call = inspect.signature(called.forward).bind_partial(module, *args, **kwargs)
+        call = inspect.signature(forward_of(module)).bind_partial(module, *args, **kwargs)
         given = {**call.arguments.get("kwargs", {}), **call.arguments}
         tokens = given.get("input_ids")
         tokens = given["inputs_embeds"] if tokens is None else tokens

@@ -68,9 +68,11 @@ def positions_of(mask: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
 
 
 def device_of(subject: Subject) -> torch.device:
-    """Where token ids go: the device of the embedding."""
-    device = subject.model.get_input_embeddings().weight.device
-    assert isinstance(device, torch.device)
+    """Where token ids go: the device of the embedding, also of one whose weights are on disk."""
+    embedding = subject.model.get_input_embeddings()
+    device: torch.device = embedding.weight.device
+    if device.type == "meta":  # accelerate brings the weights when the module runs
+        device = torch.device(embedding._hf_hook.execution_device)
     return device
 
 
@@ -98,7 +100,7 @@ def run(subject: Subject, inputs: Inputs, cache: Any = None) -> Any:
     kwargs: dict[str, Any] = {"use_cache": cache is not None}
     if cache is not None:
         kwargs["past_key_values"] = cache
-    if _takes_positions(_forward_of(subject.model)):
+    if _takes_positions(forward_of(subject.model)):
         kwargs["position_ids"] = inputs.positions
     return subject.model(input_ids=inputs.ids, attention_mask=inputs.mask, **kwargs)
 
@@ -123,7 +125,9 @@ def head_at(
         handle.remove()
 
 
-def _forward_of(model: Any) -> Any:
+def forward_of(model: Any) -> Any:
+    """Return the forward whose signature the model has, below an adapter or torch.compile."""
+    model = getattr(model, "_orig_mod", model)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     return type(base).forward
 
