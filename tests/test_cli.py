@@ -243,6 +243,49 @@ def test_dry_prints_the_plan_and_writes_nothing(run, tiny_folder, statements, tm
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("cache", "no-model", "statements", "--dry"), "no-model"),
+        (("cache", "MODEL", "no-text.csv", "--dry"), "no column 'text'"),
+        (("measure", "MODEL", "trust_gam", "--dry"), "Did you mean 'trust_game'"),
+    ],
+)
+def test_dry_refuses_what_the_run_would_refuse(run, words, part, tiny_folder, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    (tmp_path / "no-text.csv").write_text("statement,label\nx,1\n")
+    code, _, err = run(*[model if word == "MODEL" else word for word in words])
+    assert code == 1
+    assert part in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_own_statements_in_a_csv_are_fitted_with_no_more_than_text_and_label(
+    run, tiny_folder, tmp_path
+):
+    model = tiny_folder(tmp_path / "model")
+    rows = [f"the city of {a} is in {b},{int(b == 'X')}" for a in "ABCDEFGH" for b in "XY"]
+    (tmp_path / "own.csv").write_text("statement,truth\n" + "\n".join(rows) + "\n")
+    words = ("cache", model, "own.csv", "--text", "statement", "--device", "cpu")
+    assert json.loads(run(*words, "--dry", "--json")[1])["result"]["items"] == 16
+    cached = json.loads(run(*words, "--json")[1])
+    fit = ("fit", cached["path"], "--method", "mass_mean", "--y", "truth", "--json")
+    planned = json.loads(run(*fit, "--dry")[1])["result"]
+    assert (planned["items"], planned["resampled_by"]) == (16, "item")
+    code, out, err = run(*fit)
+    assert code == 0, out + err
+    evidence = pd.read_parquet(f"{json.loads(out)['path']}/evidence.parquet")
+    assert set(evidence["interval"]) == {"95% bootstrap over items"}
+    code, out, _ = run(*fit, "--layer", "2")
+    assert json.loads(out)["result"]["layer"] == 2
+
+
+def test_a_recipe_is_shown_by_its_name(run):
+    code, out, _ = run("show", "recipe", "truth")
+    assert code == 0
+    assert 'method = "ttpd"' in out
+
+
 def test_wrong_usage_ends_with_two(run):
     assert run("cache")[0] == 2
     assert run("cash")[0] == 2

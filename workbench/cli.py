@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,6 +126,7 @@ def train(
 def cache(
     model: Annotated[str, typer.Argument(help="The model, or a .toml.")],
     prompts: Annotated[list[str] | None, typer.Argument(help="Item sets or files.")] = None,
+    text: Annotated[str | None, typer.Option(help="The files' text column.")] = None,
     layers: Annotated[str | None, typer.Option(help="'all', or block indices: 3,14,15.")] = None,
     position: Annotated[str | None, typer.Option(help="last, mean:SPAN, offset:-2, ...")] = None,
     render: Annotated[str | None, typer.Option(help="bare, chat or auto.")] = None,
@@ -140,7 +142,8 @@ def cache(
 ) -> None:
     """Read activations of prompts into a store; the same command resumes an interrupted run."""
     _plugins(plugin)
-    words = {"model": model, "prompts": _single(prompts or [])}
+    named = [name if text is None else {"path": name, "text": text} for name in prompts or []]
+    words = {"model": model, "prompts": _single(named)}
     flags: dict[str, Any] = {"layers": _blocks(layers), "position": position, "render": render}
     flags |= {"dtype": dtype, "device": device}
     data = _settings(model, words, flags, settings)
@@ -152,6 +155,11 @@ def fit(
     acts: Annotated[str, typer.Argument(help="A cache run, a store, or a .toml.")],
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or file.")] = None,
     method: Annotated[str | None, typer.Option(help="Overrides the recipe's method.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of 0/1 labels.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Column of topics.")] = None,
+    polarity: Annotated[str | None, typer.Option(help="Column of +1 and -1 (negated).")] = None,
+    facts: Annotated[str | None, typer.Option(help="Column to split and resample by.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Fix the layer, choose none.")] = None,
     check: Annotated[list[str] | None, typer.Option(help="More stores to score on.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of splits, bootstrap and nulls.")] = None,
     settings: Settings = None,
@@ -164,7 +172,8 @@ def fit(
 ) -> None:
     """Fit directions on cached activations, with held-out evidence, intervals and nulls."""
     _plugins(plugin)
-    flags = {"recipe": recipe, "method": method, "check": check, "seed": seed}
+    flags: dict[str, Any] = {"recipe": recipe, "method": method, "check": check, "seed": seed}
+    flags |= {"y": y, "groups": groups, "polarity": polarity, "facts": facts, "layer": layer}
     data = _settings(acts, {"acts": acts}, flags, settings)
     _carry_out("fit", data, out, root, dry, force, as_json)
 
@@ -334,15 +343,21 @@ def _run_study(config: Any, root: Path, force: bool) -> list[tuple[Unit, Done]]:
 
     finished = []
     with ExitStack() as bars:
+        stages = [stage["id"] for stage in config.stage]
+        began = time.monotonic()
 
         def start(unit: Unit) -> Callable[[int, int], None]:
+            nonlocal began
+            began = time.monotonic()
             bars.close()
-            print(f"{unit.title} ...", file=sys.stderr, flush=True)
+            place = f"[stage {stages.index(unit.stage) + 1} of {len(stages)}]"
+            print(f"{place} {unit.title} ...", file=sys.stderr, flush=True)
             return bars.enter_context(_bar(unit.title))
 
         for unit, done in run_study(config, root=root, force=force, start=start):
             bars.close()
-            print(f"{unit.title}: {done.status}, {done.path}", file=sys.stderr, flush=True)
+            took = f" in {time.monotonic() - began:.0f} s" if done.status == "done" else ""
+            print(f"{unit.title}: {done.status}{took}, {done.path}", file=sys.stderr, flush=True)
             finished.append((unit, done))
     return finished
 
@@ -365,7 +380,11 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr for what takes longer than two seconds."""
     from tqdm import tqdm
 
-    with tqdm(desc=title, file=sys.stderr, delay=2, leave=False, dynamic_ncols=True) as bar:
+    often = 0.1 if sys.stderr.isatty() else 30.0
+    bar = tqdm(
+        desc=title, file=sys.stderr, delay=2, leave=False, dynamic_ncols=True, mininterval=often
+    )
+    with bar:
 
         def report(done: int, total: int) -> None:
             bar.total = total
@@ -392,7 +411,7 @@ def _settings(
     return override({**base, **given}, settings or ())
 
 
-def _single(prompts: list[str]) -> Any:
+def _single(prompts: list[Any]) -> Any:
     return prompts[0] if len(prompts) == 1 else prompts
 
 

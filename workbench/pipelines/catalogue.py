@@ -43,6 +43,11 @@ def describe(thing: Sequence[str]) -> Row:
     """
     if len(thing) == 2 and thing[0] in REGISTRIES:
         return _registered(REGISTRIES[thing[0]], thing[1])
+    if len(thing) == 2 and thing[0] == "recipe":
+        from workbench.directions.recipe import recipe_path
+
+        path = recipe_path(thing[1])
+        return {"name": thing[1], "path": str(path), "recipe": path.read_text(encoding="utf-8")}
     path = Path(thing[0])
     if len(thing) != 1 or not path.exists():
         raise ConfigError(

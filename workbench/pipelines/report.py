@@ -33,6 +33,8 @@ BELIEFS = {
     ("claims", "loglik"): "claims' log-likelihood (nats/token)",
     ("claims", "choice"): "option's probability",
 }
+DIFFERENCES = ("minus", "slope", "change")
+"""Words of questions whose answers are differences, so that their sign is printed."""
 TRUST = {
     ("transfer", "person"): "dollars of 10 sent to a person",
     ("transfer", "ai_user"): "dollars of 10 sent to a user of AI assistants",
@@ -92,15 +94,16 @@ def as_text(table: pd.DataFrame) -> str:
     """Lay the headline out for a terminal: two lines for each answer."""
     lines = []
     for row in table.to_dict("records"):
-        ends = f"{row['value']:+.3f}" + _ends(row["low"], row["high"])
+        sign = "+" if any(word in row["question"] for word in DIFFERENCES) else ""
+        ends = f"{row['value']:{sign}.3f}" + _ends(row["low"], row["high"], sign)
         units = row["unit"] if row["n"] == 1 else f"{row['unit']}s"
         said = f"{row['model']}: {ends}, n = {row['n']} {units}, {row['interval']}"
         lines += [row["question"], f"    {said}", f"    control: {row['control']}"]
     return "\n".join(lines)
 
 
-def _ends(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f" [{low:+.3f}, {high:+.3f}]"
+def _ends(low: float, high: float, sign: str = "+") -> str:
+    return "" if math.isnan(low) else f" [{low:{sign}.3f}, {high:{sign}.3f}]"
 
 
 def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder: Path) -> Path:

@@ -13,10 +13,13 @@ from workbench.config import Config, parse
 from workbench.errors import unknown
 from workbench.files import replacing
 from workbench.library import locate, open_prompts, sources
+from workbench.pipelines import previews
 from workbench.runs import OpenRun, open_run, read_result, run_id
 from workbench.types import Progress
 
 if TYPE_CHECKING:
+    from workbench.activations import Activations
+    from workbench.directions import Recipe
     from workbench.types import Subject
 
 RUNS = Path("runs")
@@ -73,7 +76,13 @@ class FitConfig(Config):
     recipe: str = "truth"
     """A shipped recipe's name or a TOML file."""
     method: str | None = None
-    """Overrides the recipe's method."""
+    """This, the four columns below and the layer override the recipe's."""
+    y: str | None = None
+    groups: str | None = None
+    polarity: str | None = None
+    facts: str | None = None
+    layer: int | None = Field(default=None, ge=0)
+    """Fix the layer instead of choosing it."""
     where: dict[str, Any] = Field(default_factory=dict)
     """Rows to fit on, such as {topic = ["animals", "calendar"]}."""
     check: list[str] = Field(default_factory=list)
@@ -115,6 +124,8 @@ class Verb:
     config: type[Config]
     inputs: Callable[[Any], Sequence[Path]]
     body: Body
+    preview: Callable[[Any], Mapping[str, Any]]
+    """What a dry run can tell, and what it refuses, without loading a model."""
 
 
 def carry_out(
@@ -152,12 +163,13 @@ def carry_out(
 
 
 def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: Path = RUNS) -> Done:
-    """Return what ``carry_out`` would do, without doing it."""
-    _, config, inputs = _resolve(verb, data)
+    """Return what ``carry_out`` would do, without doing it; refuse what it would refuse."""
+    entry, config, inputs = _resolve(verb, data)
     dump = config.model_dump(mode="json")
     name = run_id(verb, dump, inputs)
     place = out if out is not None else _place(verb, config, root) or root / verb / name
-    return Done(verb, name, "planned", place, {"config": dump, "inputs": [str(p) for p in inputs]})
+    told = {"config": dump, "inputs": [str(p) for p in inputs], **entry.preview(config)}
+    return Done(verb, name, "planned", place, told)
 
 
 def _resolve(verb: str, data: Mapping[str, Any]) -> tuple[Verb, Config, list[Path]]:
@@ -179,11 +191,13 @@ def batch_verbs() -> dict[str, Verb]:
     from workbench_training.lora import TrainConfig
 
     return {
-        "train": Verb(TrainConfig, _train_inputs, _train),
-        "cache": Verb(CacheConfig, lambda c: [*_model_inputs(c), *sources(c.prompts)], _cache),
-        "fit": Verb(FitConfig, _fit_inputs, _fit),
-        "measure": Verb(MeasureConfig, _measure_inputs, _measure),
-        "sweep": Verb(SweepConfig, lambda c: [*_measure_inputs(c), Path(c.directions)], _sweep),
+        "train": Verb(TrainConfig, _train_inputs, _train, previews.preview_train),
+        "cache": Verb(CacheConfig, _cache_inputs, _cache, previews.preview_cache),
+        "fit": Verb(
+            FitConfig, _fit_inputs, _fit, lambda c: previews.preview_fit(_acts(c), _recipe(c))
+        ),
+        "measure": Verb(MeasureConfig, _measure_inputs, _measure, previews.preview_measure),
+        "sweep": Verb(SweepConfig, _sweep_inputs, _sweep, previews.preview_sweep),
     }
 
 
@@ -196,6 +210,14 @@ def _model_inputs(config: Any) -> list[Path]:
 def _train_inputs(config: Any) -> list[Path]:
     files = [locate(name) for name in (config.documents, config.chat) if name]
     return [*_model_inputs(config), *files]
+
+
+def _cache_inputs(config: CacheConfig) -> list[Path]:
+    return [*_model_inputs(config), *sources(config.prompts)]
+
+
+def _sweep_inputs(config: SweepConfig) -> list[Path]:
+    return [*_measure_inputs(config), Path(config.directions)]
 
 
 def _fit_inputs(config: FitConfig) -> list[Path]:
@@ -240,22 +262,37 @@ def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapp
 
 def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
     from workbench.activations import open_activations
-    from workbench.directions import fit_truth, read_recipe, save_directions
+    from workbench.directions import fit_truth, save_directions
 
-    acts = open_activations(config.acts)
-    if config.where:
-        acts = acts.where(**config.where)
+    acts = _acts(config)
     checks = {_set_name(path): open_activations(path) for path in config.check}
-    recipe = read_recipe(config.recipe)
-    if config.method is not None:
-        fit = recipe.fit.model_copy(update={"method": config.method})
-        recipe = recipe.model_copy(update={"fit": fit})
     directions, evidence = fit_truth(
-        acts, recipe, checks=checks, seed=config.seed, progress=progress
+        acts, _recipe(config), checks=checks, seed=config.seed, progress=progress
     )
     save_directions(directions, run.path / "directions.safetensors")
     _save_frame(evidence, run.path / "evidence.parquet")
     return {"model": acts.model.key, "layer": directions.info["layer"], "rows": len(evidence)}
+
+
+def _acts(config: FitConfig) -> Activations:
+    from workbench.activations import open_activations
+
+    acts = open_activations(config.acts)
+    return acts.where(**config.where) if config.where else acts
+
+
+def _recipe(config: FitConfig) -> Recipe:
+    """Read the recipe and put the settings' own method, columns and layer in its place."""
+    from workbench.directions.recipe import FitPart, LayersPart, read_recipe
+
+    recipe = read_recipe(config.recipe)
+    names = ("method", "y", "groups", "polarity", "facts")
+    own = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    fit = FitPart.model_validate({**recipe.fit.model_dump(exclude_unset=True), **own})
+    recipe = recipe.model_copy(update={"fit": fit})
+    if config.layer is None:
+        return recipe
+    return recipe.model_copy(update={"layers": LayersPart(candidates=[config.layer])})
 
 
 def _set_name(path: str) -> str:
