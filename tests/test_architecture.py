@@ -15,6 +15,7 @@ RANKS = {
     "workbench.types": 1,
     "workbench.prompts": 1,
     "workbench.files": 1,
+    "workbench.plain": 1,
     "workbench.provenance": 1,
     "workbench.linalg": 1,
     "workbench.stats": 1,

@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -341,3 +343,128 @@ def test_a_start_that_failed_before_it_wrote_anything_does_not_block_its_folder(
         open_run("train", {"tokens": 7}, out=out),
     ):
         pass
+
+
+def do_part(root, part, complete, config=CONFIG, body=None, **options):
+    with open_run("cache", config, root=root, part=part, **options) as run:
+        if run.state != "done":
+            (run.path / f"part-{run.part[0]}.txt").write_text("x")
+            if body is not None:
+                body(run)
+            run.finish({"part": run.part[0]}, complete=complete)
+    return run
+
+
+def locks(root):
+    return sorted(path.name for path in root.rglob(".*lock"))
+
+
+def test_a_run_in_parts_is_done_when_the_last_one_says_so(tmp_path):
+    first = do_part(tmp_path, "0/2", complete=False)
+    assert (first.state, first.part, read_run(first.path).status) == ("new", (0, 2), "running")
+    assert [run.status for run in list_runs(tmp_path).values()] == ["interrupted"]
+    last = do_part(tmp_path, (1, 2), complete=True)
+    assert (last.state, last.id, last.path) == ("resumed", first.id, first.path)
+    run = read_run(last.path)
+    assert (run.status, run.outputs) == ("done", ("part-0.txt", "part-1.txt"))
+    assert do_part(tmp_path, "0/2", complete=False).state == "done"
+    assert finish(tmp_path).state == "done"
+    assert locks(tmp_path) == []
+
+
+def test_parts_work_side_by_side_and_nobody_else_does(tmp_path):
+    def beside(run):
+        assert [entry.status for entry in list_runs(tmp_path).values()] == ["running"]
+        other = do_part(tmp_path, "1/2", complete=False)
+        assert (other.id, other.state) == (run.id, "resumed")
+        for call in (
+            lambda: do_part(tmp_path, "0/2", complete=False),
+            lambda: finish(tmp_path),
+        ):
+            with pytest.raises(WorkbenchError, match=r"being written by process \d+ on"):
+                call()
+        assert [entry.status for entry in list_runs(tmp_path).values()] == ["running"]
+
+    run = do_part(tmp_path, "0/2", complete=True, body=beside)
+    assert read_run(run.path).status == "done"
+    assert locks(tmp_path) == []
+
+
+def test_no_part_starts_beside_a_whole_run(tmp_path):
+    with open_run("cache", CONFIG, root=tmp_path) as run:
+        with pytest.raises(WorkbenchError, match="being written"):
+            do_part(tmp_path, "0/2", complete=False)
+        run.finish()
+    assert locks(tmp_path) == []
+
+
+def test_parts_of_another_run_are_refused_even_by_force_while_some_are_at_work(tmp_path):
+    def beside(run):
+        with pytest.raises(MismatchError, match=r"nested\.rate: 0\.1 -> 0\.2.*others are writing"):
+            do_part(
+                tmp_path,
+                "1/2",
+                False,
+                {**CONFIG, "nested": {"rate": 0.2}},
+                out=run.path,
+                force=True,
+            )
+
+    run = do_part(tmp_path, "0/2", complete=False, body=beside, out=tmp_path / "named")
+    other = {**CONFIG, "nested": {"rate": 0.2}}
+    moved = do_part(tmp_path, "0/2", True, other, out=run.path, force=True)
+    assert (moved.state, read_run(tmp_path / "named.old-1").id) == ("new", run.id)
+
+
+def test_a_part_that_fails_is_written_down_unless_the_others_found_everything(tmp_path):
+    def fail_part(run):
+        raise OSError("no network")
+
+    with pytest.raises(OSError, match="no network"):
+        do_part(tmp_path, "0/2", complete=False, body=fail_part)
+    folder = next(iter(list_runs(tmp_path)))
+    assert json.loads((folder / "run.json").read_text())["error"] == "OSError: no network"
+
+    def done_meanwhile(run):
+        do_part(tmp_path, "1/2", complete=True)
+        raise OSError("no network")
+
+    with pytest.raises(OSError, match="no network"):
+        do_part(tmp_path, "0/2", complete=False, body=done_meanwhile)
+    assert read_run(folder).status == "done"
+
+
+def test_only_a_part_can_end_incomplete(tmp_path):
+    with (
+        pytest.raises(ValueError, match="only a part"),
+        open_run("cache", CONFIG, root=tmp_path) as run,
+    ):
+        run.finish(complete=False)
+
+
+def test_parts_that_start_and_end_at_the_same_moment_never_refuse_each_other(tmp_path):
+    number = 8
+    together = threading.Barrier(number)
+
+    def work(index):
+        together.wait()
+
+        def body(run):
+            together.wait()
+
+        run = do_part(tmp_path, (index, number), complete=False, body=body)
+        together.wait()
+        whole = len(list(run.path.glob("part-*.txt"))) == number
+        return do_part(tmp_path, (index, number), complete=whole)
+
+    with ThreadPoolExecutor(number) as pool:
+        runs = list(pool.map(work, range(number)))
+    assert len({run.id for run in runs}) == 1
+    assert read_run(runs[0].path).status == "done"
+    assert locks(tmp_path) == []
+
+
+@pytest.mark.parametrize("part", ["2/2", "x", "1", "-1/2", (0, 0), "0/0"])
+def test_a_part_that_is_none_is_refused(tmp_path, part):
+    with pytest.raises(ConfigError, match="give i/n"):
+        do_part(tmp_path, part, complete=False)

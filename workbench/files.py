@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and saying what to do when the disk refuses."""
+"""Writing files whole or not at all, locks, and what to do when the disk refuses."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import errno
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
 
 
-def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a whole file or nothing: temporary name, fsync, rename.
+def write_bytes(path: Path, *content: bytes | memoryview) -> None:
+    """Write a whole file, or nothing: temporary name, fsync, rename.
 
     Raises:
         WorkbenchError: the disk is full or the place cannot be written; no temporary is left.
     """
-    with replacing(path, len(content)) as temporary, temporary.open("wb") as file:
-        file.write(content)
+    size = sum(map(len, content))
+    with replacing(path, size) as temporary, temporary.open("wb") as file:
+        for piece in content:
+            file.write(piece)
 
 
 @contextmanager
@@ -122,3 +127,84 @@ def format_bytes(size: int | float) -> str:
         if size < 1000:
             return f"{size:.1f} {unit}"
     return f"{size / 1000:.1f} TB"
+
+
+@dataclass
+class FileLock:
+    """An advisory lock on a file of its own; the kernel lets go of it when its process dies."""
+
+    path: Path
+    file: int
+
+    @classmethod
+    def take(cls, path: Path, *, shared: bool = False, wait: bool = False) -> FileLock | None:
+        """Make the file and lock it; None where another holds it.
+
+        Args:
+            path: a name that nothing but the lock uses.
+            shared: beside others that share it.
+            wait: until it is free.
+
+        Raises:
+            WorkbenchError: the file cannot be made there.
+        """
+        import fcntl
+
+        how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+        tries = 0
+        while tries < 5:
+            try:
+                file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise explain_os_error(error, path) from error
+            try:
+                fcntl.flock(file, how)
+                if _is_at(file, path):
+                    return cls(path, file)
+            except BlockingIOError:  # perhaps only somebody who looks whether it is held
+                tries += 1
+                time.sleep(0.01)
+            os.close(file)  # or its owner removed it between our open and our lock
+        return None
+
+    @staticmethod
+    def is_held(path: Path) -> bool:
+        """Say whether a living process holds the lock."""
+        import fcntl
+
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def sign(self) -> None:
+        """Write down who holds it, for messages."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        os.truncate(self.file, 0)
+        os.write(self.file, f"process {os.getpid()} on {socket.gethostname()} since {now}".encode())
+
+    def share(self) -> None:
+        """Let others in who share it."""
+        import fcntl
+
+        fcntl.flock(self.file, fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Let go, and remove the file unless others share it."""
+        import fcntl
+
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.path.unlink(missing_ok=True)
+        os.close(self.file)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(file).st_ino
+    except FileNotFoundError:
+        return False

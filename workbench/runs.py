@@ -1,4 +1,4 @@
-"""Run folders: ids that follow from settings and inputs, manifests, locks, atomic writes."""
+"""Run folders: ids that follow from settings and inputs, manifests, who works there."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import contextlib
 import functools
 import json
 import logging
-import math
-import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel
-
 from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
-from workbench.files import clear_temporaries, explain_os_error, make_folder, write_bytes
+from workbench.files import FileLock, clear_temporaries, make_folder, write_bytes
+from workbench.plain import differing as differing
+from workbench.plain import plain as plain
 from workbench.provenance import describe_machine, git_state, package_versions
 from workbench.types import Run
 
@@ -47,6 +43,10 @@ class OpenRun:
     outputs: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     finished: bool = False
+    part: tuple[int, int] | None = None
+    """Share i of n, where several processes work on the run."""
+    complete: bool = True
+    """Whether all parts are done, so that the run is."""
 
     def finish(
         self,
@@ -54,6 +54,7 @@ class OpenRun:
         *,
         outputs: Sequence[str | Path] | None = None,
         models: Sequence[str] = (),
+        complete: bool = True,
     ) -> None:
         """Say that the work is done; the manifest is rewritten when the with-block ends.
 
@@ -61,16 +62,19 @@ class OpenRun:
             result: a short summary, kept in the manifest.
             outputs: what was written, relative to the folder; by default all that lies in it.
             models: keys of the models that were used.
+            complete: False where this is a part and others have still to do theirs.
 
         Raises:
             FormatError: an output does not exist.
         """
+        if not complete and self.part is None:
+            raise ValueError("only a part of a run can end incomplete; open_run(..., part='i/n')")
         names = _entries(self.path) if outputs is None else [self._relative(o) for o in outputs]
         missing = [name for name in names if not (self.path / name).exists()]
         if missing:
             raise FormatError(f"{self.path} lacks its output {missing[0]!r}; write it, then finish")
         self.result, self.outputs, self.models = result, tuple(names), tuple(models)
-        self.finished = True
+        self.finished, self.complete = True, complete
 
     def _relative(self, output: str | Path) -> str:
         path = Path(output)
@@ -87,8 +91,12 @@ def open_run(
     inputs: Sequence[str | Path] = (),
     seed: int | None = None,
     force: bool = False,
+    part: str | tuple[int, int] | None = None,
 ) -> Iterator[OpenRun]:
     """Open the folder of a run: reused when finished, resumed when interrupted.
+
+    Several processes may do parts of one run side by side. The run is done when one of them ends
+    with ``finish(complete=True)``; until then its manifest says ``running``.
 
     Args:
         verb: such as ``cache``.
@@ -98,6 +106,7 @@ def open_run(
         inputs: files and folders that the run reads.
         seed: recorded, and part of the id.
         force: move a folder that holds another run aside instead of refusing it.
+        part: ``"i/n"``: this process does share i of n.
 
     Yields:
         The run. Call ``finish`` before the block ends, unless its ``state`` is ``done``.
@@ -105,34 +114,79 @@ def open_run(
     Raises:
         ConfigError: an input does not exist or is an unfinished run.
         MismatchError: the folder holds another run; the differing keys are named.
-        WorkbenchError: another process is writing this run.
+        WorkbenchError: another process is writing this run, or this part of it.
     """
     run = _planned(verb, config, inputs, seed)
     folder = Path(out) if out is not None else Path(root) / verb / run.id
+    share = parse_part(part) if part is not None else None
     make_folder(folder.parent)
-    with _locked(folder):
-        state = _settle(folder, run, force)
-        opened = OpenRun(folder, run.id, state)
+    with ExitStack() as held:
+        with _settling(folder):
+            lock = _lock(folder, share, held)
+            state = _join(folder, run) if lock is None else _settle(folder, run, force)
+            run = _begin(folder, run, alone=lock is not None, state=state)
+            if lock is not None and share is not None:
+                lock.share()
+        opened = OpenRun(folder, run.id, state, part=share)
         if state == "done":
             yield opened
             return
-        make_folder(folder)
-        run = replace(run, started=_now(), git=git_state(), packages=package_versions())
-        run = replace(run, device=describe_machine())
-        _write(folder, run)
         try:
             yield opened
             if not opened.finished:
                 raise ValueError("the body of open_run ended without run.finish(...)")
         except BaseException as error:
             with contextlib.suppress(OSError, WorkbenchError):
-                failed = replace(run, status="failed", finished=_now())
-                _write(folder, failed, error=f"{type(error).__name__}: {error}")
+                _fail(folder, run, error, opened)
             raise
-        run = replace(run, status="done", finished=_now())
-        run = replace(run, outputs=opened.outputs, models=opened.models)
+        _end(folder, run, opened)
+
+
+def _begin(folder: Path, run: Run, *, alone: bool, state: str) -> Run:
+    """Write the manifest of a run that starts; beside other parts it stands already."""
+    if state == "done":
+        return run
+    if not alone and (old := read_run(folder)).status == "running":
+        return old
+    make_folder(folder)
+    run = replace(run, started=_now(), git=git_state(), packages=package_versions())
+    run = replace(run, device=describe_machine())
+    _write(folder, run)
+    return run
+
+
+def _fail(folder: Path, run: Run, error: BaseException, opened: OpenRun) -> None:
+    with _settling(folder):
+        if opened.part is not None and read_run(folder).status == "done":
+            return  # the others found everything there
+        failed = replace(run, status="failed", finished=_now())
+        _write(folder, failed, error=f"{type(error).__name__}: {error}")
+
+
+def _end(folder: Path, run: Run, opened: OpenRun) -> None:
+    """Write the manifest of a run that is done; a part that is not the last leaves it running."""
+    if not opened.complete:
+        logger.info("%s %s: part %s of %s done", run.verb, run.id, *opened.part or ())
+        return
+    run = replace(run, status="done", finished=_now())
+    run = replace(run, outputs=opened.outputs, models=opened.models)
+    with _settling(folder):
         _write(folder, run, result=opened.result)
-        logger.info("%s %s done in %s", verb, run.id, folder)
+    logger.info("%s %s done in %s", run.verb, run.id, folder)
+
+
+def parse_part(part: str | tuple[int, int]) -> tuple[int, int]:
+    """Return ``(i, n)`` of ``"i/n"``: share i of n, counted from 0.
+
+    Raises:
+        ConfigError: it is no such share.
+    """
+    texts = part.split("/") if isinstance(part, str) else [str(number) for number in part]
+    if len(texts) == 2 and all(text.strip().isdecimal() for text in texts):
+        index, number = int(texts[0]), int(texts[1])
+        if index < number:
+            return index, number
+    raise ConfigError(f"shard {part!r}; give i/n with i from 0 to n - 1, such as 0/2 and 1/2")
 
 
 def run_id(
@@ -182,39 +236,20 @@ def _listed(folder: Path) -> Run:
         run = read_run(folder)
     except FormatError as error:
         return Run(id="?", verb="?", config={"error": str(error)}, status="unreadable")
-    if run.status == "running" and not _is_locked(folder):
+    if run.status == "running" and not FileLock.is_held(_lock_path(folder)):
         return replace(run, status="interrupted")
     return run
-
-
-def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Describe every key whose value differs, as ``a.b: old -> new``."""
-    before, after = _flat(old), _flat(new)
-    return [
-        f"{key}: {_short(before.get(key, 'absent'))} -> {_short(after.get(key, 'absent'))}"
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key, "absent") != after.get(key, "absent")
-    ]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not value:
-        return {prefix: value}
-    result: dict[str, Any] = {}
-    for key, item in value.items():
-        result |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
-    return result
 
 
 # --- what a run is -------------------------------------------------------------------------------
 
 
 def _planned(verb: str, config: Any, inputs: Sequence[str | Path], seed: int | None) -> Run:
+    """Return the run that these settings and inputs make, with its id.
+
+    Raises:
+        ConfigError: settings without a JSON form, or an input that is not there.
+    """
     settings = plain(config)
     if not isinstance(settings, dict):
         raise ValueError(f"the settings of a run are a mapping; got {type(config).__name__}")
@@ -222,42 +257,15 @@ def _planned(verb: str, config: Any, inputs: Sequence[str | Path], seed: int | N
         {"path": str(path), "sha256": hash_path(path), "run": _owner(Path(path))} for path in inputs
     ]
     content = {str(entry["path"]): f"sha256:{entry['sha256']}" for entry in hashed}
-    identity = {
+    content_of = {
         "verb": verb,
         "config": _by_content({k: v for k, v in settings.items() if k not in NOT_HASHED}, content),
         "inputs": [entry["sha256"] for entry in hashed],
         "seed": seed,
         "version": VERSION,
     }
-    digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    digest = sha256(json.dumps(content_of, sort_keys=True).encode()).hexdigest()[:12]
     return Run(id=digest, verb=verb, config=settings, inputs=tuple(hashed), seed=seed)
-
-
-def plain(value: Any) -> Any:
-    """Return settings as JSON values; infinities and NaN become text.
-
-    Raises:
-        ConfigError: a value that has no JSON form.
-    """
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump())
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
-    if isinstance(value, (set, frozenset)):
-        return sorted(plain(item) for item in value)
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    raise ConfigError(f"{value!r} ({type(value).__name__}) cannot stand in the settings of a run")
 
 
 def _by_content(value: Any, content: Mapping[str, str]) -> Any:
@@ -324,7 +332,7 @@ def _owner(path: Path) -> str | None:
     return None
 
 
-# --- the folder ----------------------------------------------------------------------------------
+# --- what lies in its folder ---------------------------------------------------------------------
 
 
 def _settle(folder: Path, run: Run, force: bool) -> Literal["new", "resumed", "done"]:
@@ -341,15 +349,31 @@ def _settle(folder: Path, run: Run, force: bool) -> Literal["new", "resumed", "d
         return "new"
     reason = _foreign(folder, run)
     if reason is None:
-        old = read_run(folder)
-        whole = all((folder / name).exists() for name in old.outputs)
-        return "done" if old.status == "done" and whole else "resumed"
+        return _state(folder)
     if not force:
         raise MismatchError(f"{folder} {reason}; give another out, or --force to move it aside")
     aside = next(path for n in range(1, 10_000) if not (path := Path(f"{folder}.old-{n}")).exists())
     folder.rename(aside)
     logger.info("moved %s aside to %s", folder, aside)
     return "new"
+
+
+def _join(folder: Path, run: Run) -> Literal["resumed", "done"]:
+    """Check that the run which other parts are at work on is this one.
+
+    Raises:
+        MismatchError: it is another.
+    """
+    reason = _foreign(folder, run)
+    if reason is not None:
+        raise MismatchError(f"{folder} {reason}; give another out, others are writing there")
+    return _state(folder)
+
+
+def _state(folder: Path) -> Literal["resumed", "done"]:
+    old = read_run(folder)
+    whole = all((folder / name).exists() for name in old.outputs)
+    return "done" if old.status == "done" and whole else "resumed"
 
 
 def _holds_nothing(folder: Path) -> bool:
@@ -371,6 +395,7 @@ def _foreign(folder: Path, run: Run) -> str | None:
 
 
 def _identity(run: Run) -> dict[str, Any]:
+    """Return what tells two runs apart, for messages."""
     config = {key: value for key, value in run.config.items() if key not in NOT_HASHED}
     inputs = {str(entry["path"]): entry["sha256"][:12] for entry in run.inputs}
     return {"verb": run.verb, **config, "inputs": inputs, "seed": run.seed}
@@ -399,69 +424,70 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, run: Run, **extra: Any) -> None:
+    """Write run.json whole; ``extra`` are further keys."""
     more = {key: plain(value) for key, value in extra.items() if value is not None}
     content = {"format": FORMAT, "version": VERSION, **plain(run), **more}
     write_bytes(folder / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False).encode())
 
 
 def _now() -> str:
+    """Return the time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-# --- locks ---------------------------------------------------------------------------------------
+# --- who works there -----------------------------------------------------------------------------
+
+
+def _lock_path(folder: Path, what: str = "") -> Path:
+    """Return where the lock of a run folder lies: beside it."""
+    return folder.parent / f".{folder.name}.{what}lock"
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock file beside a run folder; the kernel lets go of it when a process dies."""
-    path = _lock_path(folder)
+def _settling(folder: Path) -> Iterator[None]:
+    """Let one process at a time read and change who works here and what the manifest says."""
+    lock = FileLock.take(_lock_path(folder, "settle."), wait=True)
+    assert lock is not None, "waiting ends with the lock"
     try:
-        file = _take(path)
-    except OSError as error:
-        raise explain_os_error(error, path) from error
-    if file is None:
-        raise WorkbenchError(
-            f"{folder} is being written by {path.read_text().strip() or 'another process'}; "
-            "wait until it ends, or stop it and run this again to resume"
-        )
-    try:
-        os.truncate(file, 0)
-        os.write(file, f"process {os.getpid()} on {socket.gethostname()} since {_now()}".encode())
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(file)
+        lock.release()
 
 
-def _take(path: Path) -> int | None:
-    """Open and lock the file; None when another process holds it."""
-    import fcntl
+def _lock(folder: Path, part: tuple[int, int] | None, held: ExitStack) -> FileLock | None:
+    """Lock a run folder, whole or beside the other parts; None where others are at work too.
 
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            return None
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(file).st_ino:  # noqa: PTH116
-                return file
-        os.close(file)  # its owner removed it between our open and our lock
-
-
-def _is_locked(folder: Path) -> bool:
-    import fcntl
-
-    try:
-        with _lock_path(folder).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    Raises:
+        WorkbenchError: another process writes the run, or this part of it.
+    """
+    lock = held_lock = FileLock.take(_lock_path(folder))
+    if lock is None and part is not None:
+        held_lock = FileLock.take(_lock_path(folder), shared=True)
+    if held_lock is None:
+        raise _busy(folder, _lock_path(folder))
+    held.callback(_unlock, folder, held_lock)
+    if part is not None:
+        place = _lock_path(folder, "{}-of-{}.".format(*part))
+        own = FileLock.take(place)
+        if own is None:
+            raise _busy(folder, place)
+        held.callback(_unlock, folder, own)
+        own.sign()
+    if lock is not None:
+        lock.sign()
+    return lock
 
 
-def _lock_path(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.lock"
+def _unlock(folder: Path, lock: FileLock) -> None:
+    with _settling(folder):
+        lock.release()
+
+
+def _busy(folder: Path, path: Path) -> WorkbenchError:
+    owner = ""
+    with contextlib.suppress(OSError):
+        owner = path.read_text().strip()
+    return WorkbenchError(
+        f"{folder} is being written by {owner or 'another process'}; "
+        "wait until it ends, or stop it and run this again to resume"
+    )

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from workbench.activations import open_activations, verify
-from workbench.activations.capture import capture, cut_batches, to_stored
+from workbench.activations.capture import capture
+from workbench.activations.forwards import cut_batches, to_stored
 from workbench.engine.pool import parse_position, pool, token_mask
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.prompts import PromptSet
@@ -299,17 +300,6 @@ def test_too_little_room_is_known_before_the_first_forward(tmp_path, monkeypatch
     assert subject.runner.batches == []
 
 
-def test_a_batch_that_does_not_fit_says_which_budget_would():
-    class Full(CountingRunner):
-        def capture(self, subject, batch, reads):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    subject = fake_subject()
-    subject.runner = Full()
-    with pytest.raises(WorkbenchError, match=r"batch of 11 prompts .* give a budget under \d+"):
-        capture(subject, prompts_of())
-
-
 def test_a_runner_that_changes_its_dtype_midway_is_refused(tmp_path):
     class Fickle(CountingRunner):
         def capture(self, subject, batch, reads):
@@ -358,7 +348,7 @@ def test_tensors_become_bits_without_loss():
 
 
 def test_large_items_make_smaller_shards(monkeypatch):
-    monkeypatch.setattr(MODULE, "SHARD_BYTES", 3 * DEPTH * WIDTH * 4)
+    monkeypatch.setattr("workbench.activations.job.SHARD_BYTES", 3 * DEPTH * WIDTH * 4)
     acts = capture(fake_subject(), prompts_of())
     assert acts.manifest.shards == ((0, 3), (3, 6), (6, 9), (9, 11))
 

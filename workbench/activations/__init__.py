@@ -2,6 +2,15 @@
 
 from workbench.activations.acts import Activations, open_activations
 from workbench.activations.capture import capture
+from workbench.activations.embedding import Embedding, save_embedding
 from workbench.activations.store import pack, verify
 
-__all__ = ["Activations", "capture", "open_activations", "pack", "verify"]
+__all__ = [
+    "Activations",
+    "Embedding",
+    "capture",
+    "open_activations",
+    "pack",
+    "save_embedding",
+    "verify",
+]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
 
+from workbench.activations.embedding import Embedding, embedding_names, read_embedding
 from workbench.activations.layout import Manifest, encode, make_block
-from workbench.activations.store import join_offsets, open_parts, plan_shards
+from workbench.activations.store import locate, open_parts, plan_shards
 from workbench.errors import ConfigError
 from workbench.types import ModelStamp
+
+THREADED_BYTES = 1 << 23
+"""Layers larger than this are read by several threads."""
 
 
 @runtime_checkable
@@ -27,14 +34,74 @@ class Part(Protocol):
     def stop(self) -> int: ...
 
     def read_layer(
-        self, index: int, out: Float32[np.ndarray, "n d"] | None = None
+        self,
+        index: int,
+        out: Float32[np.ndarray, "n d"] | None = None,
+        rows: Int[np.ndarray, " n"] | None = None,
     ) -> Float32[np.ndarray, "n d"]: ...
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]: ...
 
-    def read_columns(self) -> Mapping[str, np.ndarray]: ...
+    def read_column(self, name: str) -> np.ndarray: ...
 
     def read_offsets(self) -> np.ndarray | None: ...
+
+
+@dataclass
+class Items:
+    """What a store says of its items, read once for all views of it, a column when asked for."""
+
+    parts: tuple[Part, ...]
+    found: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column, over the items of the parts in order."""
+        if name not in self.found:
+            parts = [part.read_column(name) for part in self.parts]
+            self.found[name] = np.concatenate(parts) if parts else np.empty(0)
+        return self.found[name]
+
+    @cached_property
+    def numbers(self) -> Int[np.ndarray, " n"]:
+        """Item numbers, in the order of ``column``."""
+        ranges = [np.arange(part.first, part.stop) for part in self.parts]
+        return np.concatenate(ranges) if ranges else np.empty(0, np.int64)
+
+    @cached_property
+    def offsets(self) -> tuple[np.ndarray, ...]:
+        """Each part's own offsets; only where ragged."""
+        found = [part.read_offsets() for part in self.parts]
+        return tuple(offsets for offsets in found if offsets is not None)
+
+    @cached_property
+    def counts(self) -> Int[np.ndarray, " n"]:
+        """Rows (tokens) of each item, in the order of ``column``; only where ragged."""
+        counts = [np.diff(offsets) for offsets in self.offsets]
+        return np.concatenate(counts) if counts else np.empty(0, np.int64)
+
+
+class Columns(Mapping[str, np.ndarray]):
+    """Item columns of a view; each is read when it is first asked for."""
+
+    def __init__(self, names: Sequence[str], items: Items, places: np.ndarray) -> None:
+        self._names, self._items, self._places = tuple(names), items, places
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return np.asarray(self._items.column(name)[self._places])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"Columns({', '.join(self._names)})"
 
 
 class Activations:
@@ -44,16 +111,24 @@ class Activations:
 
     Args:
         manifest: what all parts have in common.
-        parts: in order, covering every item.
-        rows: the items of this view, in its order; all by default.
+        parts: in order; together every item, or one writer's share of them.
+        rows: the items of this view, in its order; by default all that the parts hold.
+        path: the store folder or packed file that the parts lie in.
     """
 
     def __init__(
-        self, manifest: Manifest, parts: Sequence[Part], rows: np.ndarray | None = None
+        self,
+        manifest: Manifest,
+        parts: Sequence[Part],
+        rows: np.ndarray | None = None,
+        *,
+        path: Path | None = None,
     ) -> None:
         self.manifest = manifest
+        self.path = path
         self._parts = tuple(parts)
-        self._rows = np.arange(manifest.rows) if rows is None else np.asarray(rows, np.int64)
+        self._items = Items(self._parts)
+        self._rows = self._items.numbers if rows is None else np.asarray(rows, np.int64)
 
     @classmethod
     def from_values(
@@ -129,23 +204,21 @@ class Activations:
 
     @cached_property
     def columns(self) -> Mapping[str, np.ndarray]:
-        """Item columns, ``id`` first; each (items,)."""
-        parts = [part.read_columns() for part in self._parts]
-        return {
-            name: np.concatenate([part[name] for part in parts])[self._rows]
-            for name in self.manifest.columns
-        }
+        """Item columns, ``id`` first; each (items,), read when it is asked for."""
+        return Columns(self.manifest.columns, self._items, self._places)
 
     @cached_property
     def offsets(self) -> np.ndarray | None:
         """(items + 1,): item i is rows ``offsets[i]`` to ``offsets[i + 1]``; None unless ragged."""
         if not self.manifest.ragged:
             return None
-        counts = np.diff(self._stored_offsets)[self._rows]
+        counts = self._items.counts[self._places]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     def at(self, layer: int) -> Float32[np.ndarray, "n d"]:
         """Return one layer as float32; where ragged, one row for each token.
+
+        Of a view, only the chunks that hold its rows are read.
 
         Raises:
             ConfigError: the layer was not captured.
@@ -153,11 +226,22 @@ class Activations:
         """
         index = self._index(layer)
         result = np.empty((self._total, self.width), np.float32)
-        for part, here, there in self._pieces():
-            if isinstance(here, slice):
-                part.read_layer(index, result[there])
+
+        def read(piece: Piece) -> None:
+            part, rows, places = piece
+            if isinstance(places, slice):
+                part.read_layer(index, result[places], rows)
             else:
-                result[there] = part.read_layer(index)[here]
+                result[places] = part.read_layer(index, None, rows)
+
+        pieces = list(self._pieces())
+        workers = min(len(pieces), _processors()) if result.nbytes > THREADED_BYTES else 1
+        if workers < 2:
+            for piece in pieces:
+                read(piece)
+            return result
+        with ThreadPoolExecutor(workers, "activations") as pool:
+            list(pool.map(read, pieces))
         return result
 
     @property
@@ -169,8 +253,9 @@ class Activations:
     def norms(self) -> Float32[np.ndarray, "l n"]:
         """L2 norm of every vector, as stored."""
         result = np.empty((len(self.layers), self._total), np.float32)
-        for part, here, there in self._pieces():
-            result[:, there] = part.read_norms()[:, here]
+        for part, rows, places in self._pieces():
+            norms = part.read_norms()
+            result[:, places] = norms if rows is None else norms[:, rows]
         return result
 
     @property
@@ -207,7 +292,9 @@ class Activations:
         Raises:
             IndexError: there is no such row.
         """
-        return Activations(self.manifest, self._parts, self._rows[np.asarray(rows)])
+        view = Activations(self.manifest, self._parts, self._rows[np.asarray(rows)], path=self.path)
+        view._items = self._items
+        return view
 
     def column(self, name: str) -> np.ndarray:
         """Return one column.
@@ -218,6 +305,32 @@ class Activations:
         if name not in self.columns:
             raise ConfigError(f"no column {name!r}; columns: {', '.join(self.columns)}")
         return self.columns[name]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the parts hold every item, or only one writer's share of a store."""
+        return len(self._items.numbers) == self.manifest.rows
+
+    @property
+    def rows(self) -> Int[np.ndarray, " n"]:
+        """Numbers of the items of this view in the whole store."""
+        return self._rows
+
+    @property
+    def embeddings(self) -> tuple[str, ...]:
+        """Names of the stored embeddings."""
+        return embedding_names(self.path) if self.path is not None else ()
+
+    def embedding(self, name: str) -> Embedding:
+        """Return stored coordinates of these items, with the parameters that made them.
+
+        Raises:
+            UnknownNameError: there is none of this name.
+            ConfigError: it leaves out an item of this view.
+            FormatError: its file is damaged, or belongs to another store.
+        """
+        found = read_embedding(self.path, name, self.manifest)
+        return found.take(self._rows)
 
     def _index(self, layer: int) -> int:
         if layer not in self.layers:
@@ -230,30 +343,41 @@ class Activations:
         return len(self) if self.offsets is None else int(self.offsets[-1])
 
     @cached_property
-    def _stored_offsets(self) -> np.ndarray:
-        return join_offsets([part.read_offsets() for part in self._parts])
+    def _places(self) -> np.ndarray:
+        """Where the view's items stand among those of the parts."""
+        return np.searchsorted(self._items.numbers, self._rows)
 
-    def _pieces(self) -> Iterator[tuple[Part, Any, Any]]:
-        """Yield (part, its rows, rows of the result) for the parts that this view needs."""
-        for part in self._parts:
+    def _pieces(self) -> Iterator[Piece]:
+        """Yield what this view needs of each part."""
+        for number, part in enumerate(self._parts):
             places = np.flatnonzero((self._rows >= part.first) & (self._rows < part.stop))
             if not len(places):
                 continue
-            items = self._rows[places]
+            items = self._rows[places] - part.first
             target = places if self.offsets is None else _tokens(self.offsets, places)
-            whole = len(items) == part.stop - part.first
-            if whole and all((np.diff(rows) == 1).all() for rows in (items, places)):
-                yield part, slice(None), slice(int(target[0]), int(target[-1]) + 1)
+            run = bool((np.diff(places) == 1).all())
+            there = slice(int(target[0]), int(target[-1]) + 1) if run and len(target) else target
+            if len(items) == part.stop - part.first and (np.diff(items) == 1).all():
+                yield part, None, there
             elif self.offsets is None:
-                yield part, items - part.first, target
+                yield part, items, there
             else:
-                stored = self._stored_offsets
-                yield part, _tokens(stored, items) - stored[part.first], target
+                yield part, _tokens(self._items.offsets[number], items), there
+
+
+Piece = tuple[Part, "np.ndarray | None", "slice | np.ndarray"]
+"""A part, the rows wanted of it (None for all), and their places in the result."""
 
 
 def _tokens(offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
     """Return the token rows of the items, in order."""
     return np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in items])
+
+
+def _processors() -> int:
+    """Return how many threads reading may use here."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(8, allowed or 1)
 
 
 def open_activations(path: str | Path) -> Activations:
@@ -263,4 +387,4 @@ def open_activations(path: str | Path) -> Activations:
         FormatError: nothing is there, or a file is missing, damaged or of another version.
     """
     manifest, shards = open_parts(path)
-    return Activations(manifest, shards)
+    return Activations(manifest, shards, path=locate(path))

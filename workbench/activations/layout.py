@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Shaped
+from jaxtyping import Float, Float32, Int, Shaped
 
 from workbench.errors import ConfigError, FormatError
 from workbench.runs import plain
@@ -126,6 +126,8 @@ class Block:
     """By item; ``id`` among them."""
     offsets: np.ndarray | None = None
     """(items + 1,) where the rows of ``values`` are tokens."""
+    budget: int | None = None
+    """Tokens of a batch, where memory allowed fewer than planned."""
 
     @property
     def stop(self) -> int:
@@ -138,16 +140,20 @@ class Block:
         return self.values.nbytes
 
     def read_layer(
-        self, index: int, out: Float32[np.ndarray, "n d"] | None = None
+        self,
+        index: int,
+        out: Float32[np.ndarray, "n d"] | None = None,
+        rows: Int[np.ndarray, " n"] | None = None,
     ) -> Float32[np.ndarray, "n d"]:
-        """Return one layer as float32; in ``out`` where given."""
-        return decode(self.values[index], self.dtype, out)
+        """Return one layer, or some of its rows, as float32; in ``out`` where given."""
+        stored = self.values[index]
+        return decode(stored if rows is None else stored[rows], self.dtype, out)
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         return self.norms
 
-    def read_columns(self) -> Mapping[str, np.ndarray]:
-        return self.columns
+    def read_column(self, name: str) -> np.ndarray:
+        return self.columns[name]
 
     def read_offsets(self) -> np.ndarray | None:
         return self.offsets
@@ -160,6 +166,7 @@ def make_block(
     columns: Mapping[str, np.ndarray],
     layers: tuple[int, ...],
     offsets: np.ndarray | None = None,
+    budget: int | None = None,
 ) -> Block:
     """Build a block from stored bits, with its norms.
 
@@ -172,8 +179,20 @@ def make_block(
         finite = np.isfinite(wide).all(axis=1)
         if not finite.all():
             raise _not_finite(finite, layers[index], columns["id"], offsets, dtype)
-        norms[index] = np.sqrt(np.einsum("nd,nd->n", wide, wide, dtype=np.float64))
-    return Block(first, values, dtype, norms, columns, offsets)
+        norms[index] = _lengths(wide)
+    return Block(first, values, dtype, norms, columns, offsets, budget)
+
+
+def _lengths(wide: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " n"]:
+    """Return the L2 norm of each row; in float64 where its square leaves float32."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("nd,nd->n", wide, wide)
+    lengths = np.sqrt(squares)
+    extreme = (squares < 1e-30) | ~np.isfinite(squares)
+    if extreme.any():
+        rows = wide[extreme]
+        lengths[extreme] = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+    return np.asarray(lengths)
 
 
 def _not_finite(

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 
 from workbench.activations.layout import (
     FORMAT,
@@ -24,14 +25,20 @@ from workbench.activations.layout import (
     check_version,
     decode,
 )
+from workbench.activations.seal import (
+    Chunks,
+    DamagedError,
+    Seal,
+    checksums,
+    chunk_rows,
+    descriptor,
+    seal_image,
+)
 from workbench.errors import ConfigError, FormatError
 
-CHUNK_BYTES = 1 << 23
-"""A chunk spans one layer of the shard, up to this size."""
 
-
-def shard_image(block: Block, manifest: Manifest) -> bytes:
-    """Return the bytes of the shard's file; equal blocks give equal bytes.
+def shard_image(block: Block, manifest: Manifest) -> tuple[bytes, bytes]:
+    """Return the bytes of the shard's file, HDF5 and seal; equal blocks give equal bytes.
 
     Raises:
         ConfigError: an item column that HDF5 cannot hold.
@@ -39,14 +46,16 @@ def shard_image(block: Block, manifest: Manifest) -> bytes:
     with in_memory() as file:
         mark(file, manifest, block.first, block.stop)
         file.attrs["sha256"] = sha256(np.ascontiguousarray(block.values).data).hexdigest()
+        if block.budget is not None:
+            file.attrs["budget"] = block.budget
         values = create_values(file, block.values.shape, manifest.dtype)
         values[...] = block.values
-        norms = block.norms
-        file.create_dataset("norms", data=norms, chunks=norms.shape, fletcher32=True)
+        file["norms"] = block.norms
         if block.offsets is not None:
             file["offsets"] = np.asarray(block.offsets, np.int64)
         write_columns(file, {name: block.columns[name] for name in manifest.columns})
-        return file_image(file)
+        image = file_image(file)
+        return image, seal_image(image, values, checksums(block.values, values.chunks[1]))
 
 
 def in_memory(**options: Any) -> h5py.File:
@@ -74,11 +83,11 @@ def mark(file: h5py.File, manifest: Manifest, first: int, stop: int) -> None:
 
 
 def create_values(file: h5py.File, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
-    """Make ``/values`` so that one layer reads in one sweep, with a checksum on each chunk."""
+    """Make ``/values`` in chunks of one layer; the seal holds their checksums."""
     _, n, d = shape
     stored = np.dtype(STORED[dtype])
-    rows = min(n, max(1, CHUNK_BYTES // (d * stored.itemsize)))
-    made = file.create_dataset("values", shape, stored, chunks=(1, rows, d), fletcher32=True)
+    chunks = (1, chunk_rows(n, d, stored.itemsize), d)
+    made = file.create_dataset("values", shape, stored, chunks=chunks)
     made.attrs["dtype"] = dtype
     return made
 
@@ -87,13 +96,12 @@ def write_columns(file: h5py.File, columns: Mapping[str, np.ndarray]) -> None:
     """Write ``/items/<column>``; the true name is an attribute, since "/" cannot stand in one."""
     group = file.create_group("items")
     for name, values in columns.items():
-        made = group.create_dataset(
-            _escape(name), data=_storable(name, values), dtype=_kind(values)
-        )
+        made = group.create_dataset(escape(name), data=_storable(name, values), dtype=_kind(values))
         made.attrs["column"] = name
 
 
-def _escape(name: str) -> str:
+def escape(name: str) -> str:
+    """Return a name that HDF5 takes for one link."""
     escaped = name.replace("%", "%25").replace("/", "%2F")
     return escaped.replace(".", "%2E") if set(escaped) <= {"."} else escaped
 
@@ -123,24 +131,44 @@ def mend(path: Path) -> str:
             f"delete {path.name} and run the command that made {folder} again "
             "(`workbench cache ... --resume` rewrites only what is missing)"
         )
+    if path.parent.name.endswith("embeddings"):
+        return "delete it and embed again"
     return "make it again with `workbench pack`"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[h5py.File]:
-    """Open for one read: finished files never change, so no lock, and a handle each.
+def explained(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while reading into the error that names the file and the mend.
 
     Raises:
-        FormatError: anything that HDF5 finds wrong, with the file and the way to mend it.
+        FormatError: the file is absent, truncated or damaged.
     """
     try:
-        with h5py.File(path, "r", locking=False) as file:
-            check_version(file.attrs, str(path))
-            yield file
+        yield
     except FileNotFoundError:
         raise FormatError(f"{path} is missing; {mend(path)}") from None
     except (OSError, KeyError, RuntimeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is truncated or damaged ({error}); {mend(path)}") from error
+
+
+@contextmanager
+def opened(path: Path, *, sealed: bool = False) -> Iterator[h5py.File]:
+    """Open for one read: finished files never change, so no lock, and a handle each.
+
+    Args:
+        path: the file.
+        sealed: refuse one without a seal, as older activations are.
+
+    Raises:
+        FormatError: anything that HDF5 finds wrong, with the file and the way to mend it.
+    """
+    with explained(path):
+        with descriptor(path) as plain:
+            if Seal.read(plain) is None and sealed:
+                raise DamagedError("it has no checksums")
+        with h5py.File(path, "r", locking=False) as file:
+            check_version(file.attrs, str(path))
+            yield file
 
 
 @dataclass(frozen=True)
@@ -158,19 +186,36 @@ class Shard:
         Raises:
             FormatError: the file is absent, truncated, or not the one that the manifest lists.
         """
+        _ = self._chunks
+
+    @cached_property
+    def _chunks(self) -> Chunks | None:
+        """Where the values lie, once the file is checked; None where HDF5 checks them itself."""
+        with explained(self.path), descriptor(self.path) as plain:
+            seal = Seal.read(plain)
         with opened(self.path) as file:
-            expected = {
-                "plan": self.manifest.digest,
-                "first": self.first,
-                "rows": self.stop - self.first,
-            }
-            for key, value in expected.items():
-                if file.attrs[key] != value:
-                    raise self._wrong(f"{key} = {file.attrs[key]}, {value} expected")
-            layers = tuple(file.attrs["layers"].tolist())
-            if layers != self.manifest.layers:
-                raise self._wrong(f"layers = {layers}, {self.manifest.layers} expected")
+            self._check_marks(file)
             self._check_shapes(file)
+            values = file["values"]
+            if seal is None and not values.fletcher32:
+                raise self._wrong("it has no checksums")
+            if seal is None:
+                return None
+            (_, total, width), (_, rows, _) = values.shape, values.chunks
+            return Chunks(seal, total, rows, width, values.dtype)
+
+    def _check_marks(self, file: h5py.File) -> None:
+        """Compare what decides which file this is; the plan stands for the whole manifest."""
+        number, rows = self.first, self.stop - self.first
+        self._compare(file, {"plan": self.manifest.digest, "first": number, "rows": rows})
+        layers = tuple(file.attrs["layers"].tolist())
+        if layers != self.manifest.layers:
+            raise self._wrong(f"layers = {layers}, {self.manifest.layers} expected")
+
+    def _compare(self, file: h5py.File, expected: Mapping[str, Any]) -> None:
+        for key, value in expected.items():
+            if file.attrs[key] != value:
+                raise self._wrong(f"{key} = {file.attrs[key]}, {value} expected")
 
     def _check_shapes(self, file: h5py.File) -> None:
         n = self.stop - self.first
@@ -187,6 +232,8 @@ class Shard:
             raise self._wrong(f"dtype {values.attrs['dtype']}, {self.manifest.dtype} expected")
         if values.dtype != STORED[self.manifest.dtype]:
             raise self._wrong(f"/values holds {values.dtype} for {self.manifest.dtype}")
+        if values.chunks is None or values.chunks[0] != 1 or values.chunks[2] != shape[2]:
+            raise self._wrong(f"/values has chunks {values.chunks}, not of one layer")
         if values.id.get_num_chunks() * np.prod(values.chunks) < np.prod(shape):
             raise self._wrong("/values has unwritten chunks")
 
@@ -195,27 +242,52 @@ class Shard:
 
     def read_stored(self, index: int) -> np.ndarray:
         """Return the stored bits of one layer, by its place in the manifest's layers."""
-        with opened(self.path) as file:
-            return np.asarray(file["values"][index])
+        chunks = self._chunks
+        if chunks is None:
+            with opened(self.path) as file:
+                return np.asarray(file["values"][index])
+        bits = np.empty((chunks.total, chunks.width), chunks.stored)
+        with explained(self.path), descriptor(self.path) as file:
+            chunks.read(file, index, bits)
+        return bits
 
     def read_layer(
-        self, index: int, out: Float32[np.ndarray, "n d"] | None = None
+        self,
+        index: int,
+        out: Float32[np.ndarray, "n d"] | None = None,
+        rows: Int[np.ndarray, " n"] | None = None,
     ) -> Float32[np.ndarray, "n d"]:
-        """Return one layer as float32; in ``out`` where given."""
-        if out is None or self.manifest.dtype != "float32":
-            return decode(self.read_stored(index), self.manifest.dtype, out)
-        with opened(self.path) as file:
-            file["values"].read_direct(out, np.s_[index])
+        """Return one layer, or some of its rows, as float32; in ``out`` where given."""
+        chunks, dtype = self._chunks, self.manifest.dtype
+        if chunks is None:
+            return self._read_filtered(index, out, rows)
+        if out is None:
+            out = np.empty((chunks.total if rows is None else len(rows), chunks.width), np.float32)
+        with explained(self.path), descriptor(self.path) as file:
+            chunks.read(file, index, out, rows, dtype)
         return out
+
+    def _read_filtered(
+        self,
+        index: int,
+        out: Float32[np.ndarray, "n d"] | None,
+        rows: Int[np.ndarray, " n"] | None,
+    ) -> Float32[np.ndarray, "n d"]:
+        """Read a layer whose chunks HDF5 checks itself (Fletcher32), as older files have them."""
+        stored = self.read_stored(index)
+        return decode(stored if rows is None else stored[rows], self.manifest.dtype, out)
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         with opened(self.path) as file:
             return np.asarray(file["norms"][...])
 
-    def read_columns(self) -> Mapping[str, np.ndarray]:
+    def read_column(self, name: str) -> np.ndarray:
         with opened(self.path) as file:
-            found = {dataset.attrs["column"]: dataset for dataset in file["items"].values()}
-            return {name: _column(found[name]) for name in self.manifest.columns}
+            items = file["items"]
+            found = next(one for one in items.values() if one.attrs["column"] == name)
+            if h5py.check_string_dtype(found.dtype) is None:
+                return np.asarray(found[...])
+            return np.asarray(found.asstr()[...].astype(str))
 
     def read_offsets(self) -> np.ndarray | None:
         if not self.manifest.ragged:
@@ -223,27 +295,31 @@ class Shard:
         with opened(self.path) as file:
             return np.asarray(file["offsets"][...])
 
+    def read_budget(self) -> int | None:
+        """Return the tokens of a batch where memory allowed fewer than planned."""
+        with opened(self.path) as file:
+            return int(file.attrs["budget"]) if "budget" in file.attrs else None
+
     def check_values(self) -> None:
-        """Read everything: chunk checksums, and the hash of the values.
+        """Read everything: checksums, and the hash of the values.
 
         Raises:
             FormatError: a checksum or the hash is wrong.
         """
         self.check()
         self.read_norms()
-        self.read_columns()
+        self.read_offsets()
+        for name in self.manifest.columns:
+            self.read_column(name)
         digest = sha256()
         for index in range(len(self.manifest.layers)):
             digest.update(np.ascontiguousarray(self.read_stored(index)).data)
+        manifest = self.manifest
+        told = {"site": manifest.site, "position": manifest.position, "model": manifest.model.key}
         with opened(self.path) as file:
+            self._compare(file, told)
             if file.attrs["sha256"] != digest.hexdigest():
                 raise self._wrong("the values do not match their sha256")
-
-
-def _column(dataset: h5py.Dataset) -> np.ndarray:
-    if h5py.check_string_dtype(dataset.dtype) is None:
-        return np.asarray(dataset[...])
-    return np.asarray(dataset.asstr()[...].astype(str))
 
 
 def read_packed_manifest(path: Path) -> Manifest:

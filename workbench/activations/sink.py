@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,6 +47,10 @@ class Sink:
         """Whether these items are on disk already."""
         return self.store is not None and self.store.has(first, stop)
 
+    def budget(self, first: int, stop: int) -> int | None:
+        """Return the tokens of a batch where memory allowed fewer than planned for a shard."""
+        return None if self.store is None else self.store.shard(first, stop).read_budget()
+
     def keep(self, block: Block) -> None:
         """Keep one block.
 
@@ -63,11 +67,15 @@ class Sink:
             self.store = Store.create(self.folder, self.plan)
         self.store.write(block)
 
-    def finish(self) -> Activations:
-        """Close the store and open what was kept."""
+    def finish(self, own: Iterable[tuple[int, int]]) -> Activations:
+        """Close the store if every shard is there, and open it; else only the ``own`` shards."""
         if self.folder is None:
             return Activations(self.plan, self.blocks)
-        assert self.store is not None, "a plan has at least one shard"
+        if self.store is None:  # a part without a shard, and no other part has begun
+            return Activations(self.plan, [], path=self.folder)
+        if self.store.lacking():
+            shards = [self.store.shard(*shard) for shard in own]
+            return Activations(self.store.manifest, shards, path=self.folder)
         self.store.finish()
         return open_activations(self.folder)
 
@@ -91,6 +99,8 @@ class Background:
         self._pool.shutdown(wait=True)
         if error is None:
             self._settle()
+        elif self._last is not None and (late := self._last.exception()) is not None:
+            error.add_note(f"writing had failed too: {late}")
 
     def submit(self, task: Callable[[], None]) -> None:
         """Start ``task`` when the one before has ended; its error is raised here."""

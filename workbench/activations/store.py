@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 
 from workbench.activations.layout import STORED, Block, Manifest
+from workbench.activations.seal import checksums, seal_file
 from workbench.activations.shard import (
     Shard,
     create_values,
@@ -102,9 +103,18 @@ class Store:
             )
         image = shard_image(block, self.manifest)
         shard = self.shard(block.first, block.stop)
-        write_bytes(shard.path, image)
-        self.hashes[shard.path.name] = sha256(image).hexdigest()
+        write_bytes(shard.path, *image)
+        digest = sha256()
+        for piece in image:
+            digest.update(piece)
+        self.hashes[shard.path.name] = digest.hexdigest()
         logger.info("wrote %s (%d items)", shard.path, block.stop - block.first)
+
+    def lacking(self) -> tuple[tuple[int, int], ...]:
+        """Return the item ranges whose shards are not there yet."""
+        return tuple(
+            shard for shard in self.manifest.shards if not self.shard(*shard).path.exists()
+        )
 
     def finish(self) -> None:
         """Write the hash list and the virtual dataset, once every shard is there.
@@ -290,10 +300,10 @@ def _bounds(shards: Sequence[Shard]) -> list[int]:
 
 
 def _write_items(file: h5py.File, manifest: Manifest, shards: Sequence[Shard]) -> None:
-    parts = [shard.read_columns() for shard in shards]
-    write_columns(
-        file, {name: np.concatenate([part[name] for part in parts]) for name in manifest.columns}
-    )
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([shard.read_column(name) for shard in shards])
+
+    write_columns(file, {name: joined(name) for name in manifest.columns})
     if manifest.ragged:
         file["offsets"] = join_offsets([shard.read_offsets() for shard in shards])
 
@@ -326,15 +336,17 @@ def pack(path: str | Path, out: str | Path) -> Path:
             mark(file, whole, 0, whole.rows)
             file["manifest"] = json.dumps(whole.content())
             values = create_values(file, shape, manifest.dtype)
+            sums = []
             for index in range(shape[0]):
                 layer = np.concatenate([shard.read_stored(index) for shard in shards])
-                digest.update(np.ascontiguousarray(layer).data)
+                digest.update(layer.data)
+                sums.append(checksums(layer[None], values.chunks[1]))
                 values[index] = layer
-            norms = np.concatenate([shard.read_norms() for shard in shards], axis=1)
-            file.create_dataset("norms", data=norms, chunks=(1, norms.shape[1]), fletcher32=True)
+            file["norms"] = np.concatenate([shard.read_norms() for shard in shards], axis=1)
             _write_items(file, manifest, shards)
         with h5py.File(temporary, "r+") as file:  # opened again, HDF5 gives back unused room
             file.attrs["sha256"] = digest.hexdigest()
+        seal_file(temporary, np.concatenate(sums))
     return out
 
 
