@@ -177,3 +177,7 @@ def test_a_source_of_a_wrong_kind_is_refused(source, message):
     if source != {"path": "statements", "extract": {"fact": 5}}:
         with pytest.raises(ConfigError, match=message):
             sources(source)
+
+
+def test_a_printed_set_says_how_many_and_of_what():
+    assert repr(PromptSet.from_records(ROWS)) == "PromptSet(2 texts; label, topic; from records)"

@@ -40,6 +40,11 @@ class PromptSet:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        kind = "chats" if self.is_chat else "texts"
+        columns = ", ".join(self.columns) or "no columns"
+        return f"PromptSet({len(self)} {kind}; {columns}; from {self.source})"
+
     @property
     def is_chat(self) -> bool:
         """Whether the items are chats."""

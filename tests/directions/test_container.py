@@ -151,3 +151,10 @@ def test_a_stack_keeps_every_name_and_refuses_a_name_twice():
 def test_fields_that_do_not_fit_are_refused(fields, message):
     with pytest.raises((ValueError, TypeError), match=message):
         replace(make(), **fields)
+
+
+def test_a_printed_set_says_what_it_holds_and_no_numbers():
+    said = repr(make())
+    assert len(said) < 200
+    assert "array" not in said
+    assert make().model.key in said

@@ -47,6 +47,11 @@ class Directions:
                 object.__setattr__(self, name, np.asarray(value, np.float32))
         _check(self)
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.names[:5]) + (", ..." if len(self) > 5 else "")
+        layers = f"{len(self.layers)} layers {self.layers[0]} to {self.layers[-1]}"
+        return f"Directions({names}; {layers} of {self.model.key}, {self.site}, {self.position})"
+
     def __len__(self) -> int:
         return len(self.names)
 
