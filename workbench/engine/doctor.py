@@ -24,6 +24,7 @@ from workbench.engine.doctor_shortcuts import (
     plain_answers,
     shortcuts_of,
     try_shortcut,
+    why_unused,
     with_shortcuts,
 )
 from workbench.errors import WorkbenchError
@@ -174,12 +175,17 @@ def _tried(probe: Probe, shortcuts: Collection[str] | None) -> Iterator[Check]:
     if not names:
         return
     plain = plain_answers(probe)
-    good = set()
+    good: set[str] = set()
     for name in sorted(names):
+        unused = why_unused(probe, {name})
+        if unused:
+            yield Check(name, None, None, None, unused, 0.0)
+            continue
         check = _timed(name, lambda name=name: try_shortcut(probe, {name}, plain))  # type: ignore[misc]
         good |= {name} if check.passed else set()
         yield check
-    yield _timed(TOGETHER, lambda: try_shortcut(probe, good, plain))
+    if good:
+        yield _timed(TOGETHER, lambda: try_shortcut(probe, good, plain))
 
 
 def _timed(name: str, measure: Callable[[], Found]) -> Check:

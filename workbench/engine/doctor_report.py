@@ -138,5 +138,7 @@ def _measured(check: Check) -> str:
 
 
 def _shortcut_word(check: Check) -> str:
+    if check.passed is None:
+        return f"not used ({check.detail})"
     value = "" if check.value is None else f" ({check.value:.1g})"
     return f"{'ok' if check.passed else 'OFF'}{value}"

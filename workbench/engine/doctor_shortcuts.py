@@ -15,6 +15,7 @@ from workbench.engine.blocks import hidden_of, watching, with_hidden
 from workbench.engine.doctor_probe import Found, Probe, one_row
 from workbench.engine.forward import run
 from workbench.types import (
+    AnyRead,
     Arm,
     CandidatesRead,
     LayerEdit,
@@ -24,6 +25,9 @@ from workbench.types import (
     Runner,
     ndarray,
 )
+
+SHARED = 18
+"""Tokens that two of the prompts begin with."""
 
 
 def shortcuts_of(runner: Runner) -> frozenset[str]:
@@ -52,6 +56,16 @@ def check_answers(probe: Probe) -> Found:
     return Found(worst <= probe.limit, worst, probe.limit, detail)
 
 
+def why_unused(probe: Probe, names: Collection[str]) -> str:
+    """Say why the engine takes none of these shortcuts with this model; empty where it does."""
+    runner = with_shortcuts(probe.runner, names)
+    if not hasattr(runner, "plan"):
+        return ""
+    plan = runner.plan(probe.subject, requests_of(probe), arms_of(probe))
+    unused = [plan.reasons[name] for name in names if name in plan.reasons]
+    return unused[0] if len(unused) == len(names) and unused else ""
+
+
 def try_shortcut(probe: Probe, names: Collection[str], plain: list[list[list[Any]]]) -> Found:
     """Compare the engine with these shortcuts with what it answered without any."""
     worst = apart(probe, _answers(probe, with_shortcuts(probe.runner, names)), plain)
@@ -69,13 +83,21 @@ def _answers(probe: Probe, runner: Runner) -> list[list[list[Any]]]:
 
 
 def requests_of(probe: Probe) -> list[Request]:
-    """Two prompts with a common beginning and a short one, each with three kinds of read."""
-    long, short, other = (probe.rows[place].ids for place in (0, 1, 2))
-    prompts = (long, (*long[: len(long) // 2], *other[1:5]), short)
+    """Prompts that give every shortcut something to do.
+
+    Two begin with the same eighteen tokens, and one is read at a middle block and no further.
+    """
+    first, short, third = (probe.rows[place].ids for place in (0, 1, 2))
+    long = (*first, *third[1:])
     candidates = CandidatesRead((short[1:4], (long[3],)), (long[4],))
-    last = probe.layers[-1]
-    reads = (candidates, LogitsRead(), Read(layers=(probe.layers[last // 2], last)))
-    return [Request(f"prompt {n}", "", ids, reads) for n, ids in enumerate(prompts)]
+    middle, last = probe.layers[len(probe.layers) // 2], probe.layers[-1]
+    wanted: list[tuple[tuple[int, ...], tuple[AnyRead, ...]]] = [
+        (long[:20], (candidates, LogitsRead())),
+        ((*long[:SHARED], *short[1:4]), (LogitsRead(), Read(layers=(middle, last)))),
+        (short, (Read(layers=(middle,)),)),
+        (third, (candidates, Read(layers=(last,)))),
+    ]
+    return [Request(f"prompt {n}", "", ids, reads) for n, (ids, reads) in enumerate(wanted)]
 
 
 def arms_of(probe: Probe) -> list[Arm]:
@@ -90,8 +112,7 @@ def arms_of(probe: Probe) -> list[Arm]:
 
 def plain_answer(probe: Probe, request: Request, arm: Arm) -> list[Any]:
     """Answer one request for one arm by whole unpadded forwards."""
-    n = len(request.ids)
-    logits, hidden = _edited(probe, request.ids, arm, n)
+    logits, hidden = _edited(probe, request.ids, arm, len(request.ids))
     answers: list[Any] = []
     for read in request.reads:
         if isinstance(read, CandidatesRead):
