@@ -10,6 +10,7 @@ import torch
 from workbench.engine import doctor as doctor_module
 from workbench.engine.doctor import doctor, quick_check, use_verdict
 from workbench.engine.doctor_probe import LIMITS, Probe
+from workbench.engine.plan import SHORTCUTS
 from workbench.errors import DoctorError, WorkbenchError
 
 FULL = ["tokens", "hooks", "overflow", "padding", "cache", "capture", "last block", "edits"]
@@ -40,6 +41,12 @@ def test_a_healthy_model_of_every_family_passes(any_family, subject_of):
     assert all(check.passed for check in report.checks)
     assert not report.disabled
     report.raise_if_failed()
+    tried = {check.name: check.passed for check in report.shortcuts}
+    assert set(tried) == {*SHORTCUTS, "together"}
+    hybrid = any_family in ("qwen3_next", "qwen3_5_text")
+    used = {"stop", "together"} if hybrid else set(tried)
+    assert tried == {name: True if name in used else None for name in tried}
+    assert ("not used" in report.text()) is hybrid
 
 
 def test_the_quick_level_passes_on_every_family(any_family, subject_of):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicLayer
 
+from workbench.engine import course, plan
 from workbench.engine.blocks import hidden_of, watching
 from workbench.engine.doctor import doctor, use_verdict
 from workbench.engine.doctor_probe import inputs_of
-from workbench.engine.doctor_shortcuts import shortcuts_of
 from workbench.engine.edits import LiveEdits
 from workbench.engine.forward import run
 from workbench.engine.hooks import HookRunner
@@ -79,9 +79,7 @@ def test_a_cache_whose_past_is_lost(level, family, breakable, monkeypatch):
         return keys, values
 
     monkeypatch.setattr(DynamicLayer, "update", forget)
-    expected = {"cache"} if level == "quick" or shortcuts_of(subject.runner) else None
-    names = failed(subject, level)
-    assert names == (expected or {"cache", "answers"})
+    assert failed(subject, level) == {"cache"}
 
 
 @dataclasses.dataclass
@@ -150,7 +148,7 @@ def test_positions_of_padded_requests_off_by_one(breakable, monkeypatch):
 
     monkeypatch.setattr("workbench.engine.forward.positions_of", shifted)
     assert failed(breakable("gpt2")) == {"padding", "answers"}
-    assert "padding" in failed(breakable("qwen3"))  # rotary: whole rows may shift unseen
+    assert failed(breakable("qwen3")) == {"padding"}  # rotary: whole rows may shift unseen
 
 
 def test_a_forward_without_positions_under_padding(breakable, monkeypatch):
@@ -319,6 +317,43 @@ def test_an_engine_whose_answers_are_not_the_models(breakable):
     assert failed(subject) == {"answers"}
 
 
+def test_a_trunk_that_is_not_the_models_own(breakable, monkeypatch):
+    own = course.run_trunk
+
+    def scaled(*args, **kwargs):
+        trunk = own(*args, **kwargs)
+        return dataclasses.replace(trunk, output=1.1 * trunk.output)
+
+    monkeypatch.setattr(course, "run_trunk", scaled)
+    report = doctor(breakable("qwen3"))
+    assert report.ok
+    assert report.disabled == {"trunk"}
+
+
+def test_candidates_at_shifted_positions(breakable, monkeypatch):
+    own = course.cached_continuations
+
+    def shifted(*args, **kwargs):
+        for one in own(*args, **kwargs):
+            inputs = dataclasses.replace(one.inputs, positions=one.inputs.positions + 1)
+            yield dataclasses.replace(one, inputs=inputs)
+
+    monkeypatch.setattr(course, "cached_continuations", shifted)
+    report = doctor(breakable("qwen3"))
+    assert report.ok
+    assert report.disabled == {"candidates"}
+
+
+def test_prompts_that_share_one_token_less_than_was_thought(breakable, monkeypatch):
+    own = plan.shared_prefixes
+    monkeypatch.setattr(
+        plan, "shared_prefixes", lambda rows: [(length + 1, rest) for length, rest in own(rows)]
+    )
+    report = doctor(breakable("qwen3"))
+    assert report.ok
+    assert report.disabled == {"prefix"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Switched(HookRunner):
     """An engine with two shortcuts, of which some are wrong, alone or only together."""
@@ -327,10 +362,7 @@ class Switched(HookRunner):
     wrong: frozenset = frozenset({"trunk"})
 
     def answer(self, subject, requests, arms=((),), **options):
-        plain = HookRunner()
-        if hasattr(plain, "shortcuts"):
-            plain = dataclasses.replace(plain, shortcuts=frozenset())
-        answered = plain.answer(subject, requests, arms, **options)
+        answered = HookRunner(frozenset()).answer(subject, requests, arms, **options)
         if self.wrong <= self.shortcuts:
             answered.values[1][1][0][:] += 0.1
         return answered
