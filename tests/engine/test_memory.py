@@ -1,6 +1,5 @@
 """Too little memory: a named error that holds nothing, and generation that halves its batch."""
 
-import gc
 import logging
 import weakref
 from contextlib import contextmanager
@@ -95,7 +94,7 @@ def test_generation_halves_its_batch_and_gives_the_same_texts(temperature, tiny_
     whole = RUNNER.generate(tiny_subject, TEXTS, **options)
     with caplog.at_level(logging.WARNING), room_for(tiny_subject, 2) as seen:
         assert RUNNER.generate(tiny_subject, TEXTS, **options) == whole
-    assert max(seen[2:]) == 1 or {6, 3, 1} <= set(seen)
+    assert {6, 3, 1} <= set(seen)
     assert "going on with 3 rows at once" in caplog.text
     assert "going on with 1 rows at once" in caplog.text
 
@@ -135,19 +134,18 @@ def test_generation_reads_of_an_answer_shrink_too(tiny_subject, make_edit):
 def test_a_capture_keeps_the_tokens_read_and_nothing_of_the_batch(
     position, site, tiny_subject, batch_with
 ):
-    kept, places = [], {0: "resid_post", 1: "resid_post"}
+    kept = []
     handles = [
         tiny_subject.blocks[layer].register_forward_hook(
             lambda _m, _a, out: kept.append(weakref.ref(out))
         )
-        for layer in places
+        for layer in (0, 1)
     ]
     (values,) = RUNNER.capture(
         tiny_subject, batch_with(tiny_subject, ROWS), [Read(site, (0, 1, 2), position)]
     )
     for handle in handles:
         handle.remove()
-    gc.collect()
     assert len(kept) == 2
     assert all(ref() is None for ref in kept)
     assert values.untyped_storage().nbytes() == 3 * len(ROWS) * 32 * 4

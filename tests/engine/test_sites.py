@@ -141,7 +141,7 @@ def test_sites_inside_an_intervene_are_those_of_the_edited_model(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_low_precision_adds_up_to_its_own_rounding(dtype, make_subject, batch_with):
-    for family in ("qwen3", "gpt_neox", "gemma2"):
+    for family in ("gpt_neox", "gemma2"):
         subject = make_subject(family)
         subject.model.to(dtype)
         for position in ("last", "all", "mean"):
@@ -187,9 +187,7 @@ def test_a_family_that_scales_what_it_adds_is_refused(dtype, refitted, batch_wit
     subject = refitted(transformers.GraniteConfig(**SIZES, residual_multiplier=0.22))
     subject.model.to(dtype)
     batch = batch_with(subject, ROWS)
-    with pytest.raises(
-        WorkbenchError, match=r"GraniteDecoderL.*misses resid_post by .* scales"
-    ):
+    with pytest.raises(WorkbenchError, match=r"GraniteDecoderL.*misses resid_post by .* scales"):
         RUNNER.capture(subject, batch, [Read("attn_out", (1,))])
     RUNNER.capture(subject, batch, [Read("resid_pre", (1,)), Read("resid_post", (1,))])
 
@@ -216,3 +214,12 @@ def test_tuples_and_sums_in_place_are_read_before_they_change(refitted, batch_wi
     batch = batch_with(subject, ROWS)
     pre, attention, mlp, post = RUNNER.capture(subject, batch, reads_at("last"))
     torch.testing.assert_close(pre + attention + mlp, post, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.real
+def test_smollm2_adds_up_at_every_block_and_token(real_subject):
+    batch = real_subject.encode(["The city of Paris is in France.", "No."])
+    pre, attention, mlp, post = RUNNER.capture(real_subject, batch, reads_at("all", ()))
+    for parts in zip(pre, attention, mlp, post, strict=True):
+        miss = (sum(parts[:3]) - parts[3]).norm(dim=-1)
+        assert (miss < 1e-6 * sum(part.norm(dim=-1) for part in parts[:3])).all()
