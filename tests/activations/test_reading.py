@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.activations import Activations, open_activations, pack, save_embedding
+from workbench.activations import Activations, open_activations, pack, save_embedding, verify
 from workbench.activations import acts as acts_module
 from workbench.activations import seal as seal_module
 from workbench.errors import ConfigError, FormatError, UnknownNameError
@@ -187,7 +187,10 @@ def test_a_damaged_embedding_or_one_of_another_store_is_refused(tmp_path):
         path.write_bytes(bytes(damaged))
         with pytest.raises(FormatError, match=r"pca\.h5.*delete it and embed again"):
             acts.embedding("pca")
+    with pytest.raises(FormatError, match=r"1 damaged files: .*pca\.h5"):
+        verify(tmp_path / "acts")
     path.write_bytes(whole)
+    verify(tmp_path / "acts")
     other = tmp_path / "other/embeddings/pca.h5"
     other.parent.mkdir()
     other.write_bytes(whole)

@@ -218,7 +218,7 @@ def test_a_flipped_bit_is_caught_on_read_and_by_verify(tmp_path):
     np.testing.assert_array_equal(acts.at(0), values[0])
     with pytest.raises(FormatError, match="truncated or damaged"):
         acts.at(2)
-    with pytest.raises(FormatError, match="1 of 3 files"):
+    with pytest.raises(FormatError, match=r"1 damaged files: .*000004-000008"):
         verify(tmp_path / "acts")
 
 

@@ -120,6 +120,17 @@ def embedding_names(place: Path) -> tuple[str, ...]:
     return tuple(sorted(unquote(path.stem) for path in paths if not path.name.startswith(".")))
 
 
+def check_embeddings(place: Path, manifest: Manifest) -> list[str]:
+    """Read every embedding beside a store, and say what is wrong."""
+    problems = []
+    for name in embedding_names(place):
+        try:
+            read_embedding(place, name, manifest)
+        except FormatError as error:
+            problems.append(str(error))
+    return problems
+
+
 def read_embedding(place: Path | None, name: str, manifest: Manifest) -> Embedding:
     """Read the coordinates of every item of a store; NaN for those that were left out.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from workbench.activations.embedding import check_embeddings
 from workbench.activations.layout import STORED, Block, Manifest
 from workbench.activations.seal import checksums, seal_file
 from workbench.activations.shard import (
@@ -230,7 +231,9 @@ def open_parts(path: str | Path) -> tuple[Manifest, list[Shard]]:
 
 
 def verify(path: str | Path) -> dict[str, str]:
-    """Read every byte of a store or packed file: chunk checksums, value hashes, file hashes.
+    """Read every byte of a store or packed file: checksums, value hashes, file hashes.
+
+    Its embeddings are read too.
 
     Returns:
         The sha256 of each file that was checked.
@@ -239,9 +242,9 @@ def verify(path: str | Path) -> dict[str, str]:
         FormatError: everything that is wrong, and how to mend it.
     """
     place = locate(path)
-    _, shards = open_parts(place)
+    manifest, shards = open_parts(place)
     recorded = {} if place.is_file() else _recorded(place)
-    problems, hashes = [], {}
+    problems, hashes = check_embeddings(place, manifest), {}
     for shard in shards:
         name = shard.path.name
         hashes[name] = sha256(shard.path.read_bytes()).hexdigest()
@@ -253,7 +256,7 @@ def verify(path: str | Path) -> dict[str, str]:
         if place.is_dir() and recorded.get(f"shards/{name}") != hashes[name]:
             problems.append(f"{shard.path} does not match its hash in {HASHES}; {mend(shard.path)}")
     if problems:
-        raise FormatError(f"{len(problems)} of {len(shards)} files: " + "; ".join(problems[:5]))
+        raise FormatError(f"{len(problems)} damaged files: " + "; ".join(problems[:5]))
     return hashes
 
 
