@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -555,7 +556,7 @@ def finish(options: Options, subject: Subject, found: Mapping[str, Any]) -> int:
         **found,
         "machine": machine(subject),
         "versions": {**package_versions(), "python": platform.python_version(), **git_state()},
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": re.sub(r" --out[ =]\S+", "", " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])),
     }
     if not options.json:
         for name, row in found.items():
