@@ -8,6 +8,13 @@ import pytest
 import workbench as wb
 from workbench.errors import ConfigError, MismatchError, UnknownNameError, WorkbenchError
 
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """Keep the doctor's verdicts out of the user's cache."""
+    monkeypatch.setattr("workbench.api.cache_root", lambda: tmp_path / "cache")
+
+
 TEXTS = [f"the city of {a} is in {b}" for a in "ABCDEFGH" for b in "XY"]
 
 

@@ -14,6 +14,7 @@ from workbench import cli
 def run(monkeypatch, capsys, tmp_path):
     """``(*words) -> (exit code, stdout, stderr)`` inside an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("workbench.api.cache_root", lambda: tmp_path / "cache")
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["workbench", *map(str, words)])
@@ -278,6 +279,45 @@ def test_own_statements_in_a_csv_are_fitted_with_no_more_than_text_and_label(
     assert set(evidence["interval"]) == {"95% bootstrap over items"}
     code, out, _ = run(*fit, "--layer", "2")
     assert json.loads(out)["result"]["layer"] == 2
+
+
+def test_two_shares_fill_one_store_and_the_last_one_closes_the_run(run, tiny_folder, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    rows = [json.dumps({"id": str(n), "text": f"the city number {n}"}) for n in range(300)]
+    (tmp_path / "many.jsonl").write_text("\n".join(rows))
+    words = ("cache", model, "many.jsonl", "--device", "cpu", "--json")
+    first = json.loads(run(*words, "--shard", "1/2")[1])
+    assert first["status"] == "part"
+    code, _, err = run("fit", first["path"])
+    assert code == 1
+    assert "cache" in err
+    assert json.loads(run(*words, "--shard", "0/2")[1])["status"] == "done"
+    assert json.loads(run(*words)[1])["status"] == "reused"
+    code, _, err = run(*words, "--shard", "2/2")
+    assert code == 1
+    assert "2/2" in err
+
+
+def test_the_doctor_passes_a_sound_model_and_a_broken_one_is_refused_at_load(
+    run, tiny_folder, tmp_path, monkeypatch
+):
+    model = tiny_folder(tmp_path / "model")
+    code, out, _ = run("doctor", model, "--device", "cpu", "--dtype", "float32")
+    assert code == 0, out
+    code, out, _ = run("doctor", model, "--device", "cpu", "--quick", "--json")
+    assert json.loads(out)["status"] == "done"
+
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
+
+    whole = Qwen3Attention.forward
+
+    def forgetful(self, *args, past_key_values=None, **options):
+        return whole(self, *args, past_key_values=None, **options)
+
+    monkeypatch.setattr(Qwen3Attention, "forward", forgetful)
+    code, out, err = run("measure", model, "claims", "--device", "cpu")
+    assert code == 1
+    assert "cache" in err
 
 
 def test_a_recipe_is_shown_by_its_name(run):

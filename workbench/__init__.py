@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "workbench.activations": ("Activations", "open_activations"),
-    "workbench.api": ("capture", "fit", "gap", "intervene", "load", "measure"),
+    "workbench.api": ("capture", "doctor", "fit", "gap", "intervene", "load", "measure"),
     "workbench.directions": ("Directions", "open_directions", "save_directions"),
     "workbench.errors": (
         "ConfigError",
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from workbench.activations import Activations as Activations
     from workbench.activations import open_activations as open_activations
     from workbench.api import capture as capture
+    from workbench.api import doctor as doctor
     from workbench.api import fit as fit
     from workbench.api import gap as gap
     from workbench.api import intervene as intervene

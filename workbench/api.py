@@ -13,10 +13,14 @@ from jaxtyping import Float
 from workbench import activations
 from workbench.activations import Activations
 from workbench.directions import Directions, fit_layers
+from workbench.engine.doctor import doctor as examine
+from workbench.engine.doctor import quick_check, use_verdict
+from workbench.engine.doctor_report import Report
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.interventions import EditLog, Gap, Intervention
 from workbench.library import Source, open_prompts
 from workbench.models import read_checkpoint
+from workbench.models.embedded import cache_root
 from workbench.readouts.ask import ReadoutLike, ask
 from workbench.registry import ENGINES
 from workbench.results import table
@@ -39,9 +43,10 @@ def load(
     device: str = "auto",
     engine: str = "hooks",
     trust_remote_code: bool = False,
+    check: bool = True,
     **load_kwargs: Any,
 ) -> Subject:
-    """Load the model under study.
+    """Load the model under study, and check in two short forwards that its numbers can be trusted.
 
     Args:
         ref: a hub id, a folder (safetensors, or a PEFT adapter), an organism's name under
@@ -53,11 +58,13 @@ def load(
         device: ``auto`` (CUDA, MPS, CPU) or a torch device.
         engine: which engine runs the forwards.
         trust_remote_code: run code that comes with the model; never unless given.
+        check: run the cheap part of the doctor; a good verdict is kept and not asked for again.
         load_kwargs: passed on to transformers (``device_map``, ``quantization_config``).
 
     Raises:
         UnknownNameError: no such model, adapter or engine.
         MismatchError: an adapter whose base is missing.
+        DoctorError: the model failed a check.
     """
     runner = ENGINES.create(engine)
     subject = read_checkpoint(
@@ -71,7 +78,27 @@ def load(
         **load_kwargs,
     )
     subject.runner = runner
+    if check:
+        quick_check(subject, cache_root() / "doctor").raise_if_failed()
     return subject
+
+
+def doctor(subject: Subject, *, level: str = "full") -> Report:
+    """Check a model and every shortcut of its engine; failed shortcuts are switched off.
+
+    Args:
+        subject: the model under study.
+        level: ``full``, or ``quick`` for what ``load`` checks.
+
+    Returns:
+        The verdict; ``print(report.text())`` shows it in a few lines.
+
+    Raises:
+        DoctorError: a check failed, so the model's numbers cannot be trusted.
+    """
+    report = examine(subject, level=level)
+    use_verdict(subject, report)
+    return report
 
 
 def load_for_readouts(ref: str | Path, *, dtype: str = "auto", **options: Any) -> Subject:
@@ -95,6 +122,7 @@ def capture(
     resume: bool = True,
     render: str = "auto",
     add_generation_prompt: bool | None = None,
+    shard: str | tuple[int, int] | None = None,
     progress: Progress | None = None,
 ) -> Activations | dict[str, Activations]:
     """Read activations of every prompt, to memory or to a resumable store on disk.
@@ -111,6 +139,7 @@ def capture(
         resume: keep the finished shards of an interrupted run.
         render: ``bare`` or ``chat``; ``auto`` is bare for texts and chat for chats.
         add_generation_prompt: end a chat with the assistant's header.
+        shard: ``i/n``: do share i of n of the store; several processes fill it side by side.
         progress: called with (items done, items in all).
 
     Returns:
@@ -127,6 +156,7 @@ def capture(
         resume=resume,
         render=render,
         add_generation_prompt=add_generation_prompt,
+        shard=shard,
         progress=progress,
     )
 

@@ -132,6 +132,7 @@ def cache(
     render: Annotated[str | None, typer.Option(help="bare, chat or auto.")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")] = None,
+    shard: Annotated[str | None, typer.Option(help="i/n: do share i of n.")] = None,
     settings: Settings = None,
     out: Out = None,
     root: Root = RUNS,
@@ -147,7 +148,7 @@ def cache(
     flags: dict[str, Any] = {"layers": _blocks(layers), "position": position, "render": render}
     flags |= {"dtype": dtype, "device": device}
     data = _settings(model, words, flags, settings)
-    _carry_out("cache", data, out, root, dry, force, as_json)
+    _carry_out("cache", data, out, root, dry, force, as_json, shard)
 
 
 @app.command()
@@ -240,6 +241,27 @@ def demo(root: Root = RUNS, explorer: Annotated[bool, typer.Option()] = True) ->
         explore(root)
 
 
+@app.command(name="doctor")
+def examine(
+    model: Annotated[str, typer.Argument(help="The model.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Only what every load checks.")] = False,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Check that a model's numbers can be trusted, and each shortcut of the engine against it."""
+    from workbench import api
+    from workbench.engine.doctor import doctor
+
+    subject = api.load(model, dtype=dtype, device=device, check=False)
+    report = doctor(subject, level="quick" if quick else "full")
+    if as_json and report.ok:
+        _emit("doctor", subject.ref.key, "done", None, report.to_dict())
+    elif not as_json:
+        print(report.text())
+    report.raise_if_failed()
+
+
 @app.command(name="list")
 def list_kind(
     kind: Annotated[
@@ -316,6 +338,7 @@ def _carry_out(
     dry: bool,
     force: bool,
     as_json: bool,
+    shard: str | None = None,
 ) -> Done | None:
     from workbench.pipelines.verbs import carry_out, plan
 
@@ -328,7 +351,9 @@ def _carry_out(
             print(json.dumps(planned.result, indent=2))
         return None
     with _bar(verb) as progress:
-        done = carry_out(verb, data, out=out, root=root, force=force, progress=progress)
+        done = carry_out(
+            verb, data, out=out, root=root, force=force, shard=shard, progress=progress
+        )
     if as_json:
         _emit(verb, done.id, done.status, done.path, done.result)
     else:

@@ -33,7 +33,7 @@ class Done:
     verb: str
     id: str
     status: str
-    """done, reused or planned."""
+    """done, reused, planned, or part: a share is done and others are not."""
     path: Path
     result: Mapping[str, Any] = field(default_factory=dict)
 
@@ -135,6 +135,7 @@ def carry_out(
     out: Path | None = None,
     root: Path = RUNS,
     force: bool = False,
+    shard: str | None = None,
     progress: Progress | None = None,
 ) -> Done:
     """Run one verb in its run folder: reuse a finished run, resume an interrupted one.
@@ -145,6 +146,8 @@ def carry_out(
         out: the run folder; by default ``root/<verb>/<run id>``.
         root: where run folders go.
         force: move a folder of another run aside.
+        shard: ``i/n``, for ``cache``: this process does share i of n; others may do theirs at the
+            same time, and the last one closes the run.
         progress: called with (units done, units in all).
 
     Raises:
@@ -154,12 +157,16 @@ def carry_out(
     entry, config, inputs = _resolve(verb, data)
     place = out if out is not None else _place(verb, config, root)
     dump = config.model_dump(mode="json")
-    with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force) as run:
+    if shard is not None and verb != "cache":
+        raise ValueError(f"shard = {shard!r} for {verb}; only cache is cut into shares")
+    with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force, part=shard) as run:
         if run.state == "done":
             return Done(verb, run.id, "reused", run.path, read_result(run.path))
-        result = entry.body(config, run, progress)
-        run.finish(result, models=[str(result["model"])] if "model" in result else ())
-    return Done(verb, run.id, "done", run.path, result)
+        result = dict(entry.body(config, run, progress))
+        complete = result.pop("complete", True)
+        models = [str(result["model"])] if "model" in result else []
+        run.finish(result, models=models, complete=complete)
+    return Done(verb, run.id, "done" if complete else "part", run.path, result)
 
 
 def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: Path = RUNS) -> Done:
@@ -255,9 +262,13 @@ def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapp
         out=run.path / "acts",
         render=config.render,
         add_generation_prompt=config.add_generation_prompt,
+        shard=run.part,
         progress=progress,
     )
-    return {"model": subject.ref.key, "n": len(acts), **_weights(subject)}
+    assert not isinstance(acts, dict), "one read gives one set of activations"
+    complete = run.part is None or acts.complete
+    told = {"model": subject.ref.key, "n": len(acts), **_weights(subject)}
+    return {**told, "complete": complete}
 
 
 def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
