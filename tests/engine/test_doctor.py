@@ -1,7 +1,9 @@
 """The doctor on models that are well: it passes, costs little, and leaves nothing behind."""
 
+import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 from workbench.engine import doctor as doctor_module
 from workbench.engine.doctor import doctor, quick_check, use_verdict
-from workbench.engine.doctor_probe import LIMITS, Probe
+from workbench.engine.doctor_probe import LIMITS, Probe, limit_of
 from workbench.engine.plan import SHORTCUTS
 from workbench.errors import DoctorError, WorkbenchError
 
@@ -144,6 +146,21 @@ def test_the_scale_is_that_of_the_logits(tiny_subject):
     assert 0.3 < probe.scale < 5
     assert probe.apart(logits, logits + probe.scale) == pytest.approx(1, rel=1e-4)
     assert probe.apart(logits, torch.full_like(logits, float("nan"))) == math.inf
+
+
+def test_rounding_may_go_further_where_tokens_are_routed_or_states_chunked(subject_of):
+    def limit(kind, dtype):
+        subject = subject_of(kind)
+        weights = SimpleNamespace(weight=torch.zeros(1, dtype=dtype))
+        model = SimpleNamespace(config=subject.model.config, get_input_embeddings=lambda: weights)
+        return limit_of(dataclasses.replace(subject, model=model))
+
+    assert limit("qwen3", torch.float32) == LIMITS[torch.float32]
+    assert limit("qwen3_moe", torch.float32) == LIMITS[torch.float32]
+    assert limit("qwen3_moe", torch.bfloat16) == 2 * LIMITS[torch.bfloat16]
+    assert limit("mixtral", torch.float16) == 2 * LIMITS[torch.float16]
+    assert limit("qwen3_5_text", torch.float32) == 10 * LIMITS[torch.float32]
+    assert limit("qwen3", torch.float8_e4m3fn) == LIMITS[torch.bfloat16]
 
 
 def test_wrong_calls_say_what_to_do(make_subject, make_edit):
