@@ -100,6 +100,10 @@ def test_a_sweep_file_writes_every_dose_and_its_controls(run, tiny_folder, state
         'readouts = [{ name = "trust_game", measures = ["transfer"], counterparts = ["person"], '
         'frames = ["plain"] }]\ndoses = [-1.0, 1.0]\nunit = "norm"\ncontrols = 2\n'
     )
+    code, out, err = run("sweep", "sweep.toml", "--dry")
+    assert code == 0, out + err
+    assert "1 request x 7 arms" in out
+    assert "the plain way" in out
     code, out, err = run("sweep", "sweep.toml", "--json")
     assert code == 0, out + err
     frame = pd.read_parquet(f"{json.loads(out)['path']}/results.parquet")

@@ -348,7 +348,9 @@ def _carry_out(
             _emit(verb, planned.id, "planned", planned.path, planned.result)
         else:
             print(f"{verb} {planned.id} -> {planned.path}")
-            print(json.dumps(planned.result, indent=2))
+            told = dict(planned.result)
+            lines = told.pop("plan", [])
+            print("\n".join([json.dumps(told, indent=2), *lines]))
         return None
     with _bar(verb) as progress:
         done = carry_out(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.directions import Directions
+from workbench.engine.answer import plan_for
 from workbench.errors import ConfigError
 from workbench.interventions import Gap, Intervention
 from workbench.linalg import random_unit
-from workbench.readouts.ask import Outcome, ReadoutLike, ask
+from workbench.readouts.ask import Outcome, ReadoutLike, ask, make_readout
 from workbench.registry import EDITS
 from workbench.results import table
 from workbench.types import Arm, Progress, Subject
@@ -82,25 +83,91 @@ def sweep(
         ConfigError: no doses, layers that the directions do not hold, or a unit or thresholds that
             the edit does not have.
     """
+    import pandas as pd
+
     _check(edit, directions, gap, thresholds)
+    laid = Laid(edit, unit, scope, gap, thresholds, controls, seed)
+    windows = list(_lay_out(subject, directions, doses, layers, laid))
+    frames = []
+    for number, window in enumerate(windows):
+        report = _share(progress, number, len(windows))
+        outcomes = ask(subject, readouts, window.arms, progress=report)
+        frames += [
+            _rows(subject, window.settings, cell, outcomes[row])
+            for cell, row in zip(window.cells, window.rows, strict=True)
+        ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def plan_sweep(
+    subject: Subject,
+    directions: Directions,
+    *,
+    readouts: Sequence[ReadoutLike],
+    doses: Sequence[float | int],
+    edit: str = "add",
+    layers: Layers | None = None,
+    unit: str = "raw",
+    gap: Gap | None = None,
+    scope: str = "all",
+    controls: int = 10,
+    seed: int = 0,
+    **thresholds: Any,
+) -> list[str]:
+    """Say what `sweep` would run and what that costs beside the plain way, without a forward.
+
+    Returns:
+        A few lines for each window of blocks.
+
+    Raises:
+        WorkbenchError: what `sweep` refuses.
+    """
+    _check(edit, directions, gap, thresholds)
+    laid = Laid(edit, unit, scope, gap, thresholds, controls, seed)
+    requests = [r for one in readouts for r in make_readout(one).requests(subject)]
+    return [
+        plan_for(subject, requests, window.arms).explain()
+        for window in _lay_out(subject, directions, doses, layers, laid)
+    ]
+
+
+@dataclass(frozen=True)
+class Laid:
+    """What the windows of a sweep have in common."""
+
+    edit: str
+    unit: str
+    scope: str
+    gap: Gap | None
+    thresholds: Mapping[str, Any]
+    controls: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of blocks: its cells, and for each the row of the arm that answers it."""
+
+    settings: Settings
+    cells: list[Cell]
+    arms: list[Arm]
+    rows: list[int]
+
+
+def _lay_out(
+    subject: Subject,
+    directions: Directions,
+    doses: Sequence[float | int],
+    layers: Layers | None,
+    laid: Laid,
+) -> Iterator[Window]:
     if not len(doses):
         raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
     strengths = sorted({0.0, *map(float, doses)})
-    frames = []
-    windows = _windows(directions, layers)
-    for number, window in enumerate(windows):
-        settings = Settings(edit, window, unit, scope, gap, thresholds)
-        cells = list(_cells(subject, directions, settings, strengths, controls, seed))
-        arms, rows = _distinct(cells)
-        report = _share(progress, number, len(windows))
-        outcomes = ask(subject, readouts, arms, progress=report)
-        frames += [
-            _rows(subject, settings, cell, outcomes[row])
-            for cell, row in zip(cells, rows, strict=True)
-        ]
-    import pandas as pd
-
-    return pd.concat(frames, ignore_index=True)
+    for window in _windows(directions, layers):
+        settings = Settings(laid.edit, window, laid.unit, laid.scope, laid.gap, laid.thresholds)
+        cells = list(_cells(subject, directions, settings, strengths, laid.controls, laid.seed))
+        yield Window(settings, cells, *_distinct(cells))
 
 
 def _check(

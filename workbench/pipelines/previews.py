@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.library import open_prompts
@@ -45,21 +45,6 @@ def preview_measure(config: Any) -> Mapping[str, Any]:
 
     _find_model(config)
     return {"readouts": [make_readout(readout).name for readout in config.readouts]}
-
-
-def preview_sweep(config: Any) -> Mapping[str, Any]:
-    """Make the readouts, open the directions, and count the arms."""
-    from workbench.directions import open_directions
-    from workbench.registry import EDITS
-
-    EDITS.factory(config.edit)
-    directions = open_directions(config.directions)
-    doses = {float(dose) for dose in config.doses} - {0.0}
-    windows = 1
-    if config.layers and isinstance(config.layers[0], Sequence):
-        windows = len(config.layers)
-    arms = len(directions.names) * windows * (1 + len(doses) * (1 + config.controls))
-    return {**preview_measure(config), "directions": list(directions.names), "arms": arms}
 
 
 def _find_model(config: Any) -> None:

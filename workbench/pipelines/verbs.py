@@ -19,7 +19,7 @@ from workbench.types import Progress
 
 if TYPE_CHECKING:
     from workbench.activations import Activations
-    from workbench.directions import Recipe
+    from workbench.directions import Directions, Recipe
     from workbench.types import Subject
 
 RUNS = Path("runs")
@@ -204,7 +204,7 @@ def batch_verbs() -> dict[str, Verb]:
             FitConfig, _fit_inputs, _fit, lambda c: previews.preview_fit(_acts(c), _recipe(c))
         ),
         "measure": Verb(MeasureConfig, _measure_inputs, _measure, previews.preview_measure),
-        "sweep": Verb(SweepConfig, _sweep_inputs, _sweep, previews.preview_sweep),
+        "sweep": Verb(SweepConfig, _sweep_inputs, _sweep, _preview_sweep),
     }
 
 
@@ -326,34 +326,44 @@ def _measure(config: MeasureConfig, run: OpenRun, progress: Progress | None) -> 
 
 def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
     from workbench import api
-    from workbench.directions import open_directions
-    from workbench.readouts.ask import make_readout
     from workbench.results import write_results
     from workbench.sweeps import sweep
+
+    directions, settings = sweep_settings(config)
+    subject = api.load_for_readouts(config.model, **config.options())
+    frame = sweep(subject, directions, progress=progress, **settings)
+    write_results(frame, run.path / "results.parquet", run=run.id)
+    told = {"model": subject.ref.key, "rows": len(frame), "layers": settings["layers"]}
+    return {**told, **_weights(subject)}
+
+
+def sweep_settings(config: SweepConfig) -> tuple[Directions, dict[str, Any]]:
+    """Open what a sweep needs but the model; the layer that the fit chose is the default."""
+    from workbench.directions import open_directions
+    from workbench.readouts.ask import make_readout
 
     directions = open_directions(config.directions)
     layers = config.layers
     if layers is None and "layer" in directions.info:
         layers = [int(directions.info["layer"])]
-    readouts = [make_readout(readout) for readout in config.readouts]
-    limits: dict[str, Any] = {"floor": config.floor, "ceiling": config.ceiling}
-    subject = api.load_for_readouts(config.model, **config.options())
-    frame = sweep(
-        subject,
-        directions,
-        readouts=readouts,
-        doses=config.doses,
-        edit=config.edit,
-        layers=layers,
-        unit=config.unit,
-        scope=config.scope,
-        controls=config.controls,
-        seed=config.seed,
-        progress=progress,
+    limits = {"floor": config.floor, "ceiling": config.ceiling}
+    same = ("doses", "edit", "unit", "scope", "controls", "seed")
+    return directions, {
+        "readouts": [make_readout(readout) for readout in config.readouts],
+        "layers": layers,
+        **{name: getattr(config, name) for name in same},
         **{name: value for name, value in limits.items() if value is not None},
-    )
-    write_results(frame, run.path / "results.parquet", run=run.id)
-    return {"model": subject.ref.key, "rows": len(frame), "layers": layers, **_weights(subject)}
+    }
+
+
+def _preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
+    """Plan the sweep: loads the model for its tokenizer and shape, and runs nothing."""
+    from workbench import api
+    from workbench.sweeps import plan_sweep
+
+    directions, settings = sweep_settings(config)
+    subject = api.load(config.model, check=False, **config.options())
+    return {"plan": plan_sweep(subject, directions, **settings)}
 
 
 def _weights(subject: Subject) -> dict[str, Any]:
