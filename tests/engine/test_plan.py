@@ -83,9 +83,9 @@ def test_the_words_of_a_plan(doses):
     rows = [[*range(300, 340), *row] for row in apart(5, 20)]
     text = make_plan(wants_of(rows), doses("last"), FACTS, 8192).explain()
     assert text.splitlines() == [
-        "tiny: 5 requests x 11 arms in 1 batches of up to 8192 tokens",
+        "tiny: 5 requests x 11 arms in 1 batch of up to 8192 tokens",
         "  last: prompts run once for 1 of 11 arms, then one token for each arm on their cache",
-        "  prefix: 1 beginnings (40 tokens) of 5 prompts run once each",
+        "  prefix: 1 beginning (40 tokens) that 5 prompts share run once",
         "  trunk: blocks 0 to 3 run once for all arms",
         "  candidates: not used, no candidate has a token to feed",
         "  stop: not used, every request needs the last block",

@@ -130,8 +130,9 @@ class Plan:
         """Say in a few lines what is shared, why not more, and what it costs."""
         batches = sum(len(unit.batches) for unit in self.units)
         lines = [
-            f"{self.facts.key}: {self.n_requests} requests x {len(self.arms)} arms in "
-            f"{batches} batches of up to {self.limits.budget} tokens"
+            f"{self.facts.key}: {counted(self.n_requests, 'request')} x "
+            f"{counted(len(self.arms), 'arm')} in "
+            f"{counted(batches, 'batch', 'batches')} of up to {self.limits.budget} tokens"
         ]
         lines += [f"  {name}: {text}" for name, text in self._used().items()]
         lines += [f"  {name}: not used, {why}" for name, why in sorted(self.reasons.items())]
@@ -151,12 +152,17 @@ class Plan:
             "trunk": f"blocks 0 to {self.fork} run once for all arms",
             "last": f"prompts run once for {len(self.contexts)} of {len(self.arms)} arms, then "
             "one token for each arm on their cache",
-            "prefix": f"{len(prefixes)} beginnings ({sum(map(len, prefixes))} tokens) of "
-            f"{covered} prompts run once each",
+            "prefix": f"{counted(len(prefixes), 'beginning')} ({sum(map(len, prefixes))} tokens) "
+            f"that {covered} prompts share run once",
             "candidates": "candidates are fed on the prompts' caches, shared beginnings once",
             "stop": "no block runs after the deepest one that is read",
         }
         return {name: words[name] for name in sorted(self.shortcuts)}
+
+
+def counted(n: int, noun: str, nouns: str | None = None) -> str:
+    """Write a number with its noun, such as ``1 arm`` or ``2 arms``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {nouns or noun + 's'}"
 
 
 def make_plan(
