@@ -16,6 +16,7 @@ from workbench.engine.cache import why_even, why_plain
 from workbench.engine.candidates import grow, wants_logits
 from workbench.engine.course import Course
 from workbench.engine.edits import LiveEdits
+from workbench.engine.forward import is_out_of_memory
 from workbench.engine.generate import answer_generations
 from workbench.engine.ledger import Ledger
 from workbench.engine.plan import SHORTCUTS, Facts, Plan, Unit, Want, make_plan, replan
@@ -181,8 +182,8 @@ class Job:
         try:
             yield from steps
             return
-        except RuntimeError as error:
-            if self.limits.budget == 1 or not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if self.limits.budget == 1 or not is_out_of_memory(error):
                 raise
         if torch.cuda.is_available():  # here, since the handled error held the batch's tensors
             torch.cuda.empty_cache()
@@ -233,13 +234,6 @@ def _numbers(unit: Unit) -> list[int]:
 
 def _is_scored(request: Request) -> bool:
     return any(not isinstance(read, GenerateRead) for read in request.reads)
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return "out of memory" in text or "not enough memory" in text
 
 
 def _check(subject: Subject, requests: Sequence[Request], arms: Sequence[Arm]) -> None:
