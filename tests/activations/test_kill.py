@@ -46,14 +46,17 @@ def run(out, shard=None):
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
+def die_at_step(step):
+    real, calls = os.fsync, []
+    def fsync(file):
+        calls.append(file)
+        die() if len(calls) > step else real(file)
+    os.fsync = fsync
+
 def killed_at_step(step):
     child = os.fork()
     if child == 0:
-        real, calls = os.fsync, []
-        def fsync(file):
-            calls.append(file)
-            die() if len(calls) > step else real(file)
-        os.fsync = fsync
+        die_at_step(step)
         run(root / "killed")
         os._exit(0)
     return os.waitpid(child, 0)[1]
@@ -85,17 +88,16 @@ def survey():
     assert refused == (len(found) < len(manifest.shards))
     return len(found)
 
-def forked(*shards, out, killed=None):
+def forked(*shards, out, first_dies_at=None):
     children = []
     for shard in shards:
         child = os.fork()
         if child == 0:
+            if first_dies_at is not None and not children:
+                die_at_step(first_dies_at)
             run(out, shard)
             os._exit(0)
         children.append(child)
-    if killed is not None:
-        time.sleep(killed)
-        os.kill(children[0], signal.SIGKILL)
     return [os.waitpid(child, 0)[1] for child in children]
 
 def full_disk(place):
@@ -122,7 +124,7 @@ for step in steps:
     signals.append(killed_at_step(step))
     kept.append(survey())
 for _ in range(kills):
-    signals.append(killed_at_random(draw.uniform(0, seconds / kills)))
+    signals.append(killed_at_random(draw.uniform(0, seconds / 2 / kills)))
     kept.append(survey())
 run(root / "killed")
 parts = [(0, 2), (1, 2)]
@@ -130,7 +132,7 @@ writers = {
     "parts": forked(*parts, out=root / "parts"),
     "same": forked(None, None, out=root / "same"),
     "same_part": forked(parts[0], parts[0], out=root / "same_part"),
-    "one_killed": forked(*parts, out=root / "one_killed", killed=seconds / 3),
+    "one_killed": forked(*parts, out=root / "one_killed", first_dies_at=9),
 }
 part_was_whole = (root / "same_part" / "hashes.json").exists()
 forked(parts[1], out=root / "same_part")
