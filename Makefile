@@ -26,13 +26,18 @@ demo: setup
 	$(BIN)/workbench run studies/$(STUDY).toml
 	@if [ "$(EXPLORE)" != 0 ]; then $(BIN)/workbench explore --port $(PORT); fi
 
+# Tiny models do not gain from threads: one process for each core, one thread for each process.
+TINY := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+FAST := $(TINY) -m "not thorough and not real and not browser and not gpu"
+
 test: setup browser
-	$(BIN)/python -m pytest -q -m "not real and not browser and not gpu"
+	$(FAST)
+	$(TINY) -m "thorough and not real and not browser and not gpu"
 	$(BIN)/python -m pytest -q -m real
 	$(BIN)/python -m pytest -q -m browser
 
 test-fast: setup
-	$(BIN)/python -m pytest -q -m "not real and not browser and not gpu"
+	$(FAST)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -15,6 +15,8 @@ import pytest
 
 from workbench.activations import open_activations, verify
 
+pytestmark = pytest.mark.thorough
+
 KILLS = 20
 STEPS = (0, 1, 2, 5, 8)
 """Further kills inside the write path: at the n-th fsync of a process."""

@@ -7,6 +7,8 @@ from workbench.engine.hooks import HookRunner
 from workbench.errors import WorkbenchError
 from workbench.types import Read
 
+pytestmark = pytest.mark.thorough
+
 RUNNER = HookRunner()
 IDS = torch.tensor([[7, 8, 9, 10, 11], [20, 21, 22, 23, 24]])
 COMPILE = {"backend": "eager", "fullgraph": False}

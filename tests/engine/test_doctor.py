@@ -15,6 +15,8 @@ from workbench.engine.doctor_probe import LIMITS, Probe, limit_of
 from workbench.engine.plan import SHORTCUTS
 from workbench.errors import DoctorError, WorkbenchError
 
+pytestmark = pytest.mark.thorough
+
 FULL = ["tokens", "hooks", "overflow", "padding", "cache", "capture", "last block", "edits"]
 QUICK = ["tokens", "hooks", "overflow", "cache", "last block", "edits"]
 

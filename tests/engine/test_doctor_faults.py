@@ -17,6 +17,8 @@ from workbench.engine.hooks import HookRunner
 from workbench.errors import DoctorError
 from workbench.types import Rendered
 
+pytestmark = pytest.mark.thorough
+
 
 def found(subject, level="full"):
     """Names of the failed checks, and of those not run; a report with failed ones refuses."""

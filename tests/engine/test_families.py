@@ -13,6 +13,8 @@ from workbench.engine.cache import why_plain
 from workbench.engine.hooks import HookRunner
 from workbench.types import CandidatesRead, LogitsRead, Read, Request
 
+pytestmark = pytest.mark.thorough
+
 RUNNER = HookRunner()
 HYBRID = ("qwen3_next", "qwen3_5_text")
 LAYERS = (0, 1, 2, 3)

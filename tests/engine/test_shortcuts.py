@@ -13,6 +13,8 @@ from workbench.engine.hooks import HookRunner
 from workbench.engine.plan import SHORTCUTS
 from workbench.types import CandidatesRead, LogitsRead, Read, Request
 
+pytestmark = pytest.mark.thorough
+
 PREFIX = tuple(range(40, 62))
 OTHER = tuple(range(90, 130))
 
