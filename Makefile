@@ -45,7 +45,8 @@ lint: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done
+	@for script in capture sweep store; do \
+	  echo "benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py --quick || exit 1; done
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache *.egg-info
