@@ -26,6 +26,7 @@ RANKS = {
     "workbench.models": 2,
     "workbench.directions": 2,
     "workbench.interventions": 2,
+    "workbench.effects": 3,
     "workbench.engine": 3,
     "workbench.activations": 4,
     "workbench.readouts": 5,

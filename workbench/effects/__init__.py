@@ -1,0 +1,9 @@
+"""What the doses of a sweep do: changes from the own zero, guards, slopes and verdicts."""
+
+from workbench.effects.changes import changes
+from workbench.effects.curves import How
+from workbench.effects.guards import GUARDS, Guard
+from workbench.effects.sensitivity import sensitivity
+from workbench.effects.slopes import slopes
+
+__all__ = ["GUARDS", "Guard", "How", "changes", "sensitivity", "slopes"]

@@ -1,0 +1,136 @@
+"""The curves of a sweep's table, and paired differences from each curve's own zero dose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from workbench.errors import ConfigError
+from workbench.stats import bootstrap_interval, group_means, seed_mean
+from workbench.types import ndarray
+
+INTERVENTION = ("model", "direction", "edit", "layers", "scope", "dose_unit")
+"""What names an intervention but for its dose; the model is an organism's name where it has
+training seeds, else the subject's."""
+CURVE = (*INTERVENTION, "readout", "measure", "condition")
+FEW = 40
+"""With fewer random directions than this, their band is the largest absolute value."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How intervals are made."""
+
+    unit: str = "item"
+    """What is resampled where there are no training seeds: a column of the table."""
+    level: float = 0.95
+    draws: int = 2000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One arm beside the zero dose of its curve."""
+
+    difference: Float[ndarray, " n"]
+    """One a unit: items, or training seeds where there are two or more."""
+    value: float
+    """Mean of the arm's own values over the pairs."""
+    lost: int
+    """Items with a valid value on one side alone."""
+    seeds: int
+
+
+def swept(frame: pd.DataFrame, how: How) -> pd.DataFrame:
+    """Keep the rows of a sweep, with its ``model`` and ``_unit``; the dose's unit is ``dose_unit``.
+
+    Raises:
+        ConfigError: no row has a dose, or there is no such unit column.
+    """
+    if how.unit not in frame.columns:
+        raise ConfigError(
+            f"no column {how.unit!r} to resample; columns: {', '.join(frame.columns)}"
+        )
+    table = frame[frame["dose"].notna() | (frame["control"] == "prompt")]
+    if table["dose"].isna().all():
+        raise ConfigError("no row has a dose; give the results table of a sweep")
+    seeded = table["train_seed"].notna() & table["organism"].notna()
+    model = table["organism"].where(seeded, table["subject"])
+    units = table[how.unit].astype(str)
+    table = table.rename(columns={"unit": "dose_unit"}).assign(model=model, _unit=units)
+    named = {name: table[name].astype(object).where(table[name].notna(), "") for name in CURVE}
+    return table.assign(**named)
+
+
+def curves(table: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield what names each curve, and its rows, controls included."""
+    for values, rows in table.groupby(list(CURVE), sort=False):
+        yield dict(zip(CURVE, values, strict=True)), rows
+
+
+def zero_of(label: Mapping[str, Any], curve: pd.DataFrame) -> pd.Series[Any]:
+    """Return the curve's values at its own zero dose, as `means` does.
+
+    Raises:
+        ConfigError: the zero dose is missing.
+    """
+    zero = curve[(curve["control"] == "none") & (curve["dose"] == 0)]
+    if zero.empty:
+        told = ", ".join(f"{key} {value!r}" for key, value in label.items())
+        raise ConfigError(f"no zero dose to compare with in the curve of {told}; sweep dose 0 too")
+    return means(zero)
+
+
+def means(rows: pd.DataFrame) -> pd.Series[Any]:
+    """Return the weighted mean of valid values for each (training seed or -1, unit)."""
+    valid = rows[rows["valid"].astype(bool)]
+    keys = [valid["train_seed"].astype("float64").fillna(-1), valid["_unit"]]
+    total = (valid["value"] * valid["weight"]).groupby(keys).sum()
+    return total / valid["weight"].groupby(keys).sum()
+
+
+def pair(own: pd.Series[Any], zero: pd.Series[Any]) -> Paired:
+    """Subtract the zero dose unit by unit; items are averaged within a seed where seeds differ."""
+    both = own.index.intersection(zero.index)
+    lost = len(own.index.union(zero.index)) - len(both)
+    difference = (own[both] - zero[both]).to_numpy(np.float64)
+    value = float(own[both].mean()) if len(both) else np.nan
+    values, seeds = by_seed(difference, both)
+    return Paired(values, value, lost, seeds)
+
+
+def by_seed(values: Float[ndarray, " n"], index: pd.MultiIndex) -> tuple[Float[ndarray, " m"], int]:
+    """Return one value a seed and their number where there are two or more, else as given and 0."""
+    seeds = index.get_level_values(0).to_numpy()
+    count = len(np.unique(seeds))
+    return (group_means(values, seeds), count) if count > 1 else (values, 0)
+
+
+def interval(values: Float[ndarray, " n"], seeds: int, how: How, name: str) -> dict[str, Any]:
+    """Return ``n, unit, {name}, low, high, interval`` of a mean."""
+    n, unit = len(values), "seed" if seeds else how.unit
+    told = {"n": n, "unit": unit, name: float(values.mean()) if n else np.nan}
+    if n < 2:
+        nothing = f"none: {n} {unit}{'' if n == 1 else 's'}"
+        return {**told, "low": np.nan, "high": np.nan, "interval": nothing}
+    if seeds:
+        found = seed_mean(values, how.level)
+        return {**told, "low": found.low, "high": found.high,
+                "interval": f"{how.level:.0%} t over {seeds} seeds"}  # fmt: skip
+    found = bootstrap_interval(values, unit=unit, draws=how.draws, level=how.level, seed=how.seed)
+    return {**told, "low": found.low, "high": found.high, "interval": found.name}
+
+
+def band(drawn: Sequence[float], level: float) -> tuple[float, str]:
+    """Return how far random directions reach in absolute value, and what that number is."""
+    values = np.array([abs(value) for value in drawn if np.isfinite(value)])
+    if not len(values):
+        return np.nan, "none: no random directions"
+    if len(values) < FEW:
+        return float(values.max()), f"largest of {len(values)} random directions"
+    return float(np.quantile(values, level)), f"{level:.0%} of {len(values)} random directions"
