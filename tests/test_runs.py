@@ -27,6 +27,7 @@ from workbench.runs import (
     read_run,
     run_id,
 )
+from workbench.runs.units import Units, pack_tree, unpack_tree
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run_v1"
 CONFIG = {"model": "smollm2", "layers": [1, 2], "nested": {"rate": 0.1}}
@@ -135,10 +136,33 @@ def test_a_finished_run_that_lost_an_output_is_done_again(tmp_path):
     assert finish(tmp_path).state == "done"
 
 
+def test_an_output_that_changed_its_length_is_seen_set_aside_and_made_again(tmp_path):
+    with open_run("cache", CONFIG, root=tmp_path) as run:
+        (run.path / "acts").mkdir()
+        for name in ("acts/shard.h5", "table.txt"):
+            (run.path / name).write_bytes(b"0123456789")
+        run.finish()
+    assert read_run(run.path).sizes == {"acts/shard.h5": 10, "table.txt": 10}
+    (run.path / "acts/later.h5").write_bytes(b"an embedding, added when the run was done")
+    assert finish(tmp_path).state == "done"
+    (run.path / "acts/shard.h5").write_bytes(b"0123")
+    with open_run("cache", CONFIG, root=tmp_path) as again:
+        assert again.state == "resumed"
+        assert not (run.path / "acts/shard.h5").exists()
+        assert (run.path / "acts/.shard.h5.damaged").read_bytes() == b"0123"
+        assert (run.path / "table.txt").exists()
+        (run.path / "acts/shard.h5").write_bytes(b"0123456789")
+        again.finish()
+    assert finish(tmp_path).state == "done"
+    (run.path / "acts/shard.h5").unlink()
+    assert finish(tmp_path).state == "resumed"
+
+
 def test_a_failed_run_keeps_its_error_and_its_files_and_resumes(tmp_path):
     run = fail(tmp_path, ZeroDivisionError("by nought"))
     manifest = json.loads((run.path / "run.json").read_text())
     assert (manifest["status"], manifest["error"]) == ("failed", "ZeroDivisionError: by nought")
+    assert read_run(run.path).error == "ZeroDivisionError: by nought"
     again = finish(tmp_path)
     assert again.state == "resumed"
     assert (again.path / "part.txt").read_text() == "kept"
@@ -468,3 +492,62 @@ def test_parts_that_start_and_end_at_the_same_moment_never_refuse_each_other(tmp
 def test_a_part_that_is_none_is_refused(tmp_path, part):
     with pytest.raises(ConfigError, match="give i/n"):
         do_part(tmp_path, part, complete=False)
+
+
+def test_a_tree_comes_back_from_its_bytes_with_arrays_of_the_same_type():
+    tree = {
+        "values": [[np.arange(3, dtype=np.float32), ["a text", "ü"]], []],
+        "flag": True,
+        "none": None,
+        "number": np.int64(4),
+        "nan": float("nan"),
+        "wide": np.ones((2, 0), bool),
+    }
+    found = unpack_tree(pack_tree(tree))
+    np.testing.assert_array_equal(found["values"][0][0], tree["values"][0][0])
+    assert found["values"][0][0].dtype == np.float32
+    assert found["values"][0][1] == ["a text", "ü"]
+    assert (found["flag"], found["none"], found["number"]) == (True, None, 4)
+    assert np.isnan(found["nan"])
+    assert found["wide"].shape == (2, 0)
+    with pytest.raises(TypeError):
+        pack_tree({"a": object()})
+
+
+def test_units_of_all_parts_are_joined_once_all_are_there(tmp_path):
+    with open_run("sweep", {}, root=tmp_path, part="1/2") as run:
+        units = Units(run, 5, "abc")
+        assert units.own() == [1, 3]
+        units.keep(1, {"rows": 1})
+        assert units.lacking() == [3]
+        units.keep(3, {"rows": 3})
+        with units.joining() as complete:
+            assert not complete
+        run.finish(complete=False)
+    with open_run("sweep", {}, root=tmp_path) as run:
+        assert Units(run, 5, "another").lacking() == [0, 1, 2, 3, 4]
+        units = Units(run, 5, "abc")
+        assert units.lacking() == [0, 2, 4]
+        for unit in units.lacking():
+            units.keep(unit, {"rows": unit})
+        with units.joining() as complete:
+            assert complete
+            assert [units.load(unit)["rows"] for unit in range(5)] == [0, 1, 2, 3, 4]
+        run.finish()
+        assert run.outputs == ()
+    units.discard()
+    assert [path.name for path in run.path.iterdir()] == ["run.json"]
+    assert locks(tmp_path) == []
+
+
+def test_a_damaged_unit_is_removed_and_said(tmp_path):
+    with open_run("sweep", {}, root=tmp_path) as run:
+        units = Units(run, 1, "abc")
+        units.keep(0, {"rows": np.arange(1000)})
+        image = bytearray(units.path(0).read_bytes())
+        image[len(image) // 2] ^= 1
+        units.path(0).write_bytes(bytes(image))
+        with pytest.raises(FormatError, match="run the same command again"):
+            units.load(0)
+        assert units.lacking() == [0]
+        run.finish()

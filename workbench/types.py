@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
 
 from workbench.errors import MismatchError
+
+if TYPE_CHECKING:  # fields alone, so that listing runs does not wait for torch
+    from torch import Tensor, nn
 
 ndarray = np.ndarray
 """Short name for shape notes."""
@@ -217,6 +219,10 @@ class Answered:
     """By arm: mean shift along the edit's own direction over edited tokens and blocks."""
     engaged: list[float]
     """By arm: fraction of edited (token, block) positions that changed."""
+    counted: list[int] = field(default_factory=list)
+    """By arm: edited (token, block) positions, the weight of both where answers are joined."""
+    budget: int = 0
+    """Tokens of a forward that the call ended with: less than asked for where memory ran out."""
 
 
 @runtime_checkable
@@ -388,3 +394,7 @@ class Run:
     finished: str | None = None
     status: str = "running"
     """running, done or failed."""
+    error: str | None = None
+    """What it failed with."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of every file among the outputs, by its path in the folder."""
