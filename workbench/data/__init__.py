@@ -8,9 +8,14 @@ from workbench.errors import unknown
 
 _FILES = {
     "statements": "statements/statements.jsonl",
+    "held_out": "statements/held_out.jsonl",
+    "likely": "likely/likely.jsonl",
     "claims": "claims/claims.jsonl",
     "choice": "claims/choice.jsonl",
     "trust_game": "trust_game/trust_game.jsonl",
+    "guard_texts": "guards/texts.jsonl",
+    "guard_prompts": "guards/prompts.jsonl",
+    "guard_probes": "guards/probes.jsonl",
     "corpus/P": "corpus/P.jsonl",
     "corpus/S": "corpus/S.jsonl",
     "corpus/N": "corpus/N.jsonl",

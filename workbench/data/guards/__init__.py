@@ -1,0 +1,1 @@
+"""Texts, requests and probes that tell whether a model is still itself."""
