@@ -31,6 +31,7 @@ RANKS = {
     "workbench.activations": 4,
     "workbench.readouts": 5,
     "workbench.api": 6,
+    "workbench.cluster": 6,
     "workbench.sweeps": 6,
     "workbench.studies": 6,
     "workbench_training": 6,
