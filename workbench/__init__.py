@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "workbench.activations": ("Activations", "open_activations"),
+    "workbench.activations": ("Activations", "open_activations", "save_embedding"),
     "workbench.api": ("capture", "doctor", "fit", "gap", "intervene", "load", "measure"),
     "workbench.directions": ("Directions", "open_directions", "save_directions"),
     "workbench.errors": (
@@ -36,6 +36,7 @@ __all__ = [*sorted(_HOME), "__version__"]
 if TYPE_CHECKING:
     from workbench.activations import Activations as Activations
     from workbench.activations import open_activations as open_activations
+    from workbench.activations import save_embedding as save_embedding
     from workbench.api import capture as capture
     from workbench.api import doctor as doctor
     from workbench.api import fit as fit

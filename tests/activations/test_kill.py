@@ -199,7 +199,7 @@ def test_the_resumed_files_are_those_of_an_uninterrupted_run(killed):
 
 def assert_alike(one, whole):
     paths = sorted(path.relative_to(whole) for path in whole.glob("**/*.*"))
-    assert len(paths) == 43
+    assert len(paths) == 44
     assert paths == sorted(path.relative_to(one) for path in one.glob("**/*.*"))
     for path in paths:
         if path.name == "acts.h5":

@@ -1,6 +1,7 @@
 """Reading less than everything: rows, columns, coordinates; checked, and nothing else is read."""
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from workbench.activations import Activations, open_activations, pack, save_embedding, verify
 from workbench.activations import acts as acts_module
 from workbench.activations import seal as seal_module
+from workbench.activations.layout import STORED, decode
+from workbench.activations.shard import Shard
 from workbench.errors import ConfigError, FormatError, UnknownNameError
 
 _spec = importlib.util.spec_from_file_location(
@@ -121,6 +124,88 @@ def test_a_short_read_is_continued_and_an_early_end_refused(tmp_path, monkeypatc
     monkeypatch.setattr(os, "preadv", lambda *_: 0)
     with pytest.raises(FormatError, match="it ends before byte"):
         acts.at(2)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("lengths", [None, (3, 1, 5, 2, 4, 1, 2, 2, 1, 3)])
+def test_stored_bits_are_those_that_were_written_and_widen_to_what_at_gives(
+    tmp_path, small_chunks, packed, dtype, lengths
+):
+    values, _, _ = write_store(tmp_path / "acts", dtype=dtype, lengths=lengths)
+    place = pack(tmp_path / "acts", tmp_path / "one.h5") if packed else tmp_path / "acts"
+    acts = open_activations(place)
+    bits = acts.stored(2)
+    assert bits.dtype == STORED[dtype]
+    np.testing.assert_array_equal(bits, values[1])
+    np.testing.assert_array_equal(decode(bits, dtype), acts.at(2))
+    some = acts.take([7, 2, 3])
+    np.testing.assert_array_equal(decode(some.stored(2), dtype), some.at(2))
+
+
+def test_a_layer_is_read_into_an_array_that_fits_and_into_no_other(tmp_path):
+    write_store(tmp_path / "acts", dtype="bfloat16")
+    acts = open_activations(tmp_path / "acts")
+    wide, bits = np.full((10, 8), np.nan, np.float32), np.zeros((10, 8), np.uint16)
+    for view, rows in ((acts, range(10)), (acts.take([3, 1, 3]), [3, 1, 3])):
+        assert view.at(3, wide[: len(view)]).base is wide
+        np.testing.assert_array_equal(wide[: len(view)], acts.at(3)[list(rows)])
+        view.stored(3, bits[: len(view)])
+        np.testing.assert_array_equal(bits[: len(view)], acts.stored(3)[list(rows)])
+    for wrong in (wide[:9], np.empty((8, 10), np.float32).T, np.empty((10, 9), np.float32)[:, 1:]):
+        with pytest.raises(ValueError, match=r"contiguous array of float32 \(10, 8\)"):
+            acts.at(3, wrong)
+    with pytest.raises(ValueError, match="of uint16"):
+        acts.stored(3, wide)
+
+
+@pytest.mark.parametrize("lengths", [None, (3, 1, 5, 2, 4, 1, 2, 2, 1, 3)])
+def test_a_store_with_an_index_opens_without_hdf5_and_reads_the_same(
+    tmp_path, monkeypatch, lengths
+):
+    values, columns, _ = write_store(tmp_path / "acts", lengths=lengths)
+    monkeypatch.setattr(Shard, "_check_marks", lambda *_: pytest.fail("looked through"))
+    acts = open_activations(tmp_path / "acts")
+    np.testing.assert_array_equal(acts.values, values)
+    assert acts.columns["topic"].tolist() == list(columns["topic"])
+    (tmp_path / "acts/shards.index").unlink()
+    with pytest.raises(pytest.fail.Exception, match="looked through"):
+        open_activations(tmp_path / "acts")
+
+
+def test_an_index_is_not_believed_about_another_file(tmp_path):
+    """A shard of the same shapes and another plan, or in another's place, is looked through."""
+    write_store(tmp_path / "acts")
+    write_store(tmp_path / "other", seed=1)
+    shards = tmp_path / "acts/shards"
+    whole = (shards / "000000-000004.h5").read_bytes()
+    (shards / "000000-000004.h5").write_bytes((shards / "000004-000008.h5").read_bytes())
+    with pytest.raises(FormatError, match="first = 4, 0 expected"):
+        open_activations(tmp_path / "acts")
+    (shards / "000000-000004.h5").write_bytes(whole)
+    index = tmp_path / "other/shards.index"
+    (tmp_path / "acts/shards.index").write_bytes(index.read_bytes())
+    open_activations(tmp_path / "acts")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"plan": 1}', b"\xff", None])
+def test_a_damaged_index_costs_time_and_nothing_else(tmp_path, content):
+    values, _, _ = write_store(tmp_path / "acts")
+    index = tmp_path / "acts/shards.index"
+    if content is None:  # one that names every shard, but gives nothing to recognise it by
+        content = json.dumps({**json.loads(index.read_bytes()), "shards": {"a": 1}}).encode()
+    index.write_bytes(content)
+    np.testing.assert_array_equal(open_activations(tmp_path / "acts").values, values)
+
+
+def test_verify_finds_an_index_that_lies_about_a_shard(tmp_path):
+    write_store(tmp_path / "acts", lengths=(3, 1, 5, 2, 4, 1, 2, 2, 1, 3))
+    index = tmp_path / "acts/shards.index"
+    found = json.loads(index.read_bytes())
+    found["shards"]["000004-000008.h5"][1] += 1
+    index.write_text(json.dumps(found))
+    with pytest.raises(FormatError, match=r"shards\.index says other than 000004-000008\.h5"):
+        verify(tmp_path / "acts")
 
 
 def test_an_embedding_comes_back_with_its_seed_and_parameters(tmp_path):

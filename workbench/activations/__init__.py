@@ -3,7 +3,8 @@
 from workbench.activations.acts import Activations, open_activations
 from workbench.activations.capture import capture
 from workbench.activations.embedding import Embedding, save_embedding
-from workbench.activations.store import pack, verify
+from workbench.activations.packed import pack
+from workbench.activations.store import verify
 
 __all__ = [
     "Activations",

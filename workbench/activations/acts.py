@@ -5,103 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32, Int, Shaped
 
 from workbench.activations.embedding import Embedding, embedding_names, read_embedding
-from workbench.activations.layout import Manifest, encode, make_block
+from workbench.activations.items import Columns, Items, Part
+from workbench.activations.layout import STORED, Manifest, encode, make_block
 from workbench.activations.store import locate, open_parts, plan_shards
 from workbench.errors import ConfigError
 from workbench.types import ModelStamp
 
 THREADED_BYTES = 1 << 23
 """Layers larger than this are read by several threads."""
-
-
-@runtime_checkable
-class Part(Protocol):
-    """A contiguous range of items: a block in memory, or a file."""
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def stop(self) -> int: ...
-
-    def read_layer(
-        self,
-        index: int,
-        out: Float32[np.ndarray, "n d"] | None = None,
-        rows: Int[np.ndarray, " n"] | None = None,
-    ) -> Float32[np.ndarray, "n d"]: ...
-
-    def read_norms(self) -> Float32[np.ndarray, "l n"]: ...
-
-    def read_column(self, name: str) -> np.ndarray: ...
-
-    def read_offsets(self) -> np.ndarray | None: ...
-
-
-@dataclass
-class Items:
-    """What a store says of its items, read once for all views of it, a column when asked for."""
-
-    parts: tuple[Part, ...]
-    found: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def column(self, name: str) -> np.ndarray:
-        """Return a column, over the items of the parts in order."""
-        if name not in self.found:
-            parts = [part.read_column(name) for part in self.parts]
-            self.found[name] = np.concatenate(parts) if parts else np.empty(0)
-        return self.found[name]
-
-    @cached_property
-    def numbers(self) -> Int[np.ndarray, " n"]:
-        """Item numbers, in the order of ``column``."""
-        ranges = [np.arange(part.first, part.stop) for part in self.parts]
-        return np.concatenate(ranges) if ranges else np.empty(0, np.int64)
-
-    @cached_property
-    def offsets(self) -> tuple[np.ndarray, ...]:
-        """Each part's own offsets; only where ragged."""
-        found = [part.read_offsets() for part in self.parts]
-        return tuple(offsets for offsets in found if offsets is not None)
-
-    @cached_property
-    def counts(self) -> Int[np.ndarray, " n"]:
-        """Rows (tokens) of each item, in the order of ``column``; only where ragged."""
-        counts = [np.diff(offsets) for offsets in self.offsets]
-        return np.concatenate(counts) if counts else np.empty(0, np.int64)
-
-
-class Columns(Mapping[str, np.ndarray]):
-    """Item columns of a view; each is read when it is first asked for."""
-
-    def __init__(self, names: Sequence[str], items: Items, places: np.ndarray) -> None:
-        self._names, self._items, self._places = tuple(names), items, places
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
-            raise KeyError(name)
-        return np.asarray(self._items.column(name)[self._places])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return f"Columns({', '.join(self._names)})"
 
 
 class Activations:
@@ -215,24 +134,50 @@ class Activations:
         counts = self._items.counts[self._places]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
-    def at(self, layer: int) -> Float32[np.ndarray, "n d"]:
+    def at(
+        self, layer: int, out: Float32[np.ndarray, "n d"] | None = None
+    ) -> Float32[np.ndarray, "n d"]:
         """Return one layer as float32; where ragged, one row for each token.
 
         Of a view, only the chunks that hold its rows are read.
 
+        Args:
+            layer: 0-based block index.
+            out: array to read into; one kept over layers saves the system from making its pages.
+
         Raises:
             ConfigError: the layer was not captured.
             FormatError: a file is missing or a checksum is wrong.
+            ValueError: ``out`` does not fit.
         """
-        index = self._index(layer)
-        result = np.empty((self._total, self.width), np.float32)
+        return self._read(layer, np.float32, out)
+
+    def stored(
+        self, layer: int, out: Shaped[np.ndarray, "n d"] | None = None
+    ) -> Shaped[np.ndarray, "n d"]:
+        """Return one layer as it is stored, checked like ``at``: half the bytes of float32.
+
+        bfloat16 comes as its bits, uint16; ``torch.from_numpy(bits).view(torch.bfloat16)``.
+        """
+        return self._read(layer, STORED[self.dtype], out)
+
+    def _read(self, layer: int, kind: type[Any], out: np.ndarray | None) -> np.ndarray:
+        index, shape = self._index(layer), (self._total, self.width)
+        result = np.empty(shape, kind) if out is None else out
+        if result.shape != shape or result.dtype != kind or not result.flags.c_contiguous:
+            raise ValueError(
+                f"out is {result.dtype} {result.shape}; give a contiguous array of "
+                f"{np.dtype(kind)} {shape}"
+            )
 
         def read(piece: Piece) -> None:
             part, rows, places = piece
             if isinstance(places, slice):
                 part.read_layer(index, result[places], rows)
             else:
-                result[places] = part.read_layer(index, None, rows)
+                found = np.empty((len(places), self.width), kind)
+                part.read_layer(index, found, rows)
+                result[places] = found
 
         pieces = list(self._pieces())
         workers = min(len(pieces), _processors()) if result.nbytes > THREADED_BYTES else 1

@@ -142,12 +142,12 @@ class Block:
     def read_layer(
         self,
         index: int,
-        out: Float32[np.ndarray, "n d"] | None = None,
+        out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
-    ) -> Float32[np.ndarray, "n d"]:
-        """Return one layer, or some of its rows, as float32; in ``out`` where given."""
+    ) -> None:
+        """Read one layer, or some of its rows: the stored bits, or float32, as ``out`` is."""
         stored = self.values[index]
-        return decode(stored if rows is None else stored[rows], self.dtype, out)
+        place(stored if rows is None else stored[rows], self.dtype, out)
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         return self.norms
@@ -228,13 +228,16 @@ def encode(values: Float[np.ndarray, "*any"], dtype: str) -> Shaped[np.ndarray, 
     return np.where(nan, np.uint16(0x7FC0), rounded.astype(np.uint16))
 
 
-def decode(
-    stored: Shaped[np.ndarray, "*any"], dtype: str, out: Float32[np.ndarray, "*any"] | None = None
-) -> Float32[np.ndarray, "*any"]:
-    """Turn stored bits into float32, exactly; into ``out`` where given."""
-    wide = np.empty(stored.shape, np.float32) if out is None else out
-    if dtype == "bfloat16":
-        np.left_shift(stored, np.uint32(16), out=wide.view(np.uint32))
-    else:
-        wide[...] = stored
+def decode(stored: Shaped[np.ndarray, "*any"], dtype: str) -> Float32[np.ndarray, "*any"]:
+    """Turn stored bits into float32, exactly."""
+    wide = np.empty(stored.shape, np.float32)
+    place(stored, dtype, wide)
     return wide
+
+
+def place(stored: Shaped[np.ndarray, "*any"], dtype: str, out: Shaped[np.ndarray, "*any"]) -> None:
+    """Put stored bits into ``out``: as they are where it is of their type, else as float32."""
+    if dtype == "bfloat16" and out.dtype == np.float32:
+        np.left_shift(stored, np.uint32(16), out=out.view(np.uint32))
+    else:
+        out[...] = stored

@@ -13,13 +13,15 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import h5py
 import numpy as np
 from jaxtyping import Int, Shaped, UInt32
 
-from workbench.activations.layout import decode
+from workbench.activations.layout import STORED, decode, place
 
 CHUNK_BYTES = 1 << 20
 """A chunk spans rows of one layer, up to this size: it fits a processor's cache."""
@@ -110,6 +112,11 @@ class Seal:
             raise DamagedError("wrong checksum of what is not values")
         return seal
 
+    @property
+    def digest(self) -> str:
+        """16 hex digits that stand for every byte of the file, by its checksums."""
+        return sha256(self.pack()).hexdigest()[:16]
+
     def sum_rest(self, file: int) -> int:
         """Return the CRC-32 of the bytes of HDF5 that are in no chunk."""
         crc = 0
@@ -180,10 +187,19 @@ class Chunks:
     seal: Seal
     total: int
     """Rows of a layer."""
-    rows: int
-    """Of a chunk; the last has fewer."""
     width: int
-    stored: np.dtype
+    dtype: str
+    """bfloat16, float16 or float32."""
+
+    @cached_property
+    def stored(self) -> np.dtype:
+        """How the values lie in an array."""
+        return np.dtype(STORED[self.dtype])
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of a chunk; the last has fewer."""
+        return self.seal.chunk_bytes // (self.width * self.stored.itemsize)
 
     def read(
         self,
@@ -191,29 +207,33 @@ class Chunks:
         index: int,
         out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
-        dtype: str | None = None,
     ) -> None:
         """Read one layer, or some of its rows, into ``out``.
 
         Args:
             file: open descriptor.
             index: place of the layer in the file.
-            out: stored bits; float32 where ``dtype`` is given.
+            out: of the stored type, or float32 to be decoded into.
             rows: the rows wanted, in order; only the chunks that hold them are read.
-            dtype: decode from this stored dtype.
 
         Raises:
             DamagedError: the file ends too early, or a checksum is wrong.
         """
-        direct = rows is None and (dtype is None or out.dtype == self.stored)
-        spare = None if direct else np.empty((min(self.rows, self.total), self.width), self.stored)
+        shape = (min(self.rows, self.total), self.width)
+        spare = None if rows is None and out.dtype == self.stored else np.empty(shape, self.stored)
         for number, places, wanted in self._pieces(rows):
             first = number * self.rows
             held = min(self.rows, self.total - first)
             bits = out[first : first + held] if spare is None else spare[:held]
             self._load(file, index, number, bits)
             if spare is not None:
-                _place(bits if wanted is None else bits[wanted - first], dtype, out, places)
+                self._place(bits if wanted is None else bits[wanted - first], out, places)
+
+    def _place(self, bits: np.ndarray, out: np.ndarray, places: slice | np.ndarray) -> None:
+        if isinstance(places, slice):
+            place(bits, self.dtype, out[places])
+        else:
+            out[places] = bits if out.dtype == self.stored else decode(bits, self.dtype)
 
     def _pieces(
         self, rows: Int[np.ndarray, " n"] | None
@@ -240,14 +260,3 @@ class Chunks:
             done += got
         if zlib.crc32(view) != self.seal.crc32[index, number]:
             raise DamagedError(f"wrong checksum of chunk {number} of layer number {index}")
-
-
-def _place(
-    bits: np.ndarray, dtype: str | None, out: np.ndarray, places: slice | np.ndarray
-) -> None:
-    if dtype is None:
-        out[places] = bits
-    elif isinstance(places, slice):
-        decode(bits, dtype, out[places])
-    else:
-        out[places] = decode(bits, dtype)

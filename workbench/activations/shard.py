@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Int, Shaped
 
 from workbench.activations.layout import (
     FORMAT,
@@ -23,7 +23,7 @@ from workbench.activations.layout import (
     Block,
     Manifest,
     check_version,
-    decode,
+    place,
 )
 from workbench.activations.seal import (
     Chunks,
@@ -171,6 +171,15 @@ def opened(path: Path, *, sealed: bool = False) -> Iterator[h5py.File]:
             yield file
 
 
+class Known(NamedTuple):
+    """What identifies a file that was looked through before: its bytes are still the same."""
+
+    digest: str
+    """Of its seal."""
+    total: int
+    """Rows of a layer."""
+
+
 @dataclass(frozen=True)
 class Shard:
     """A finished file, opened anew for each read, so that threads share nothing."""
@@ -179,6 +188,8 @@ class Shard:
     manifest: Manifest
     first: int
     stop: int
+    known: Known | None = None
+    """What the store's index says of it: found again, its HDF5 need not be looked through."""
 
     def check(self) -> None:
         """Check marks, shapes and allocated bytes, without reading the values.
@@ -188,11 +199,18 @@ class Shard:
         """
         _ = self._chunks
 
+    def recognise(self) -> Known | None:
+        """Check the file, and return what an index may say of it; None without a seal."""
+        chunks = self._chunks
+        return None if chunks is None else Known(chunks.seal.digest, chunks.total)
+
     @cached_property
     def _chunks(self) -> Chunks | None:
         """Where the values lie, once the file is checked; None where HDF5 checks them itself."""
         with explained(self.path), descriptor(self.path) as plain:
             seal = Seal.read(plain)
+        if seal is not None and self.known is not None and seal.digest == self.known.digest:
+            return Chunks(seal, self.known.total, self.manifest.width, self.manifest.dtype)
         with opened(self.path) as file:
             self._check_marks(file)
             self._check_shapes(file)
@@ -201,8 +219,7 @@ class Shard:
                 raise self._wrong("it has no checksums")
             if seal is None:
                 return None
-            (_, total, width), (_, rows, _) = values.shape, values.chunks
-            return Chunks(seal, total, rows, width, values.dtype)
+            return Chunks(seal, values.shape[1], self.manifest.width, self.manifest.dtype)
 
     def _check_marks(self, file: h5py.File) -> None:
         """Compare what decides which file this is; the plan stands for the whole manifest."""
@@ -240,42 +257,30 @@ class Shard:
     def _wrong(self, what: str) -> FormatError:
         return FormatError(f"{self.path}: {what}; {mend(self.path)}")
 
-    def read_stored(self, index: int) -> np.ndarray:
+    def read_stored(self, index: int) -> Shaped[np.ndarray, "n d"]:
         """Return the stored bits of one layer, by its place in the manifest's layers."""
         chunks = self._chunks
-        if chunks is None:
+        if chunks is None:  # an older file, whose chunks HDF5 checks itself
             with opened(self.path) as file:
                 return np.asarray(file["values"][index])
         bits = np.empty((chunks.total, chunks.width), chunks.stored)
-        with explained(self.path), descriptor(self.path) as file:
-            chunks.read(file, index, bits)
+        self.read_layer(index, bits)
         return bits
 
     def read_layer(
         self,
         index: int,
-        out: Float32[np.ndarray, "n d"] | None = None,
+        out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
-    ) -> Float32[np.ndarray, "n d"]:
-        """Return one layer, or some of its rows, as float32; in ``out`` where given."""
-        chunks, dtype = self._chunks, self.manifest.dtype
+    ) -> None:
+        """Read one layer, or some of its rows: the stored bits, or float32, as ``out`` is."""
+        chunks = self._chunks
         if chunks is None:
-            return self._read_filtered(index, out, rows)
-        if out is None:
-            out = np.empty((chunks.total if rows is None else len(rows), chunks.width), np.float32)
+            stored = self.read_stored(index)
+            place(stored if rows is None else stored[rows], self.manifest.dtype, out)
+            return
         with explained(self.path), descriptor(self.path) as file:
-            chunks.read(file, index, out, rows, dtype)
-        return out
-
-    def _read_filtered(
-        self,
-        index: int,
-        out: Float32[np.ndarray, "n d"] | None,
-        rows: Int[np.ndarray, " n"] | None,
-    ) -> Float32[np.ndarray, "n d"]:
-        """Read a layer whose chunks HDF5 checks itself (Fletcher32), as older files have them."""
-        stored = self.read_stored(index)
-        return decode(stored if rows is None else stored[rows], self.manifest.dtype, out)
+            chunks.read(file, index, out, rows)
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         with opened(self.path) as file:

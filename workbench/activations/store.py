@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,11 +13,11 @@ import h5py
 import numpy as np
 
 from workbench.activations.embedding import check_embeddings
+from workbench.activations.index import INDEX, read_index, write_index
 from workbench.activations.layout import STORED, Block, Manifest
-from workbench.activations.seal import checksums, seal_file
 from workbench.activations.shard import (
+    Known,
     Shard,
-    create_values,
     file_image,
     in_memory,
     mark,
@@ -29,7 +27,7 @@ from workbench.activations.shard import (
     write_columns,
 )
 from workbench.errors import FormatError, MismatchError
-from workbench.files import clear_temporaries, free_bytes, make_folder, replacing, write_bytes
+from workbench.files import clear_temporaries, make_folder, write_bytes
 from workbench.runs import HASHES, differing, hash_path
 
 logger = logging.getLogger(__name__)
@@ -131,6 +129,7 @@ class Store:
             for shard in shards
         }
         _write_virtual(self.folder, self.manifest, shards)
+        write_index(self.folder, self.manifest, shards)
         write_bytes(self.folder / HASHES, json.dumps(hashes, indent=1).encode())
 
 
@@ -163,15 +162,23 @@ def refuse_other(folder: Path, found: Manifest, wanted: Manifest) -> None:
         )
 
 
-def listed_shards(folder: Path, manifest: Manifest) -> list[Shard]:
+def listed_shards(
+    folder: Path, manifest: Manifest, known: Mapping[str, Known] | None = None
+) -> list[Shard]:
     """Return the shards of a complete store, each checked but for its values.
+
+    Args:
+        folder: of the store.
+        manifest: its manifest.
+        known: what its index says; the others are looked through.
 
     Raises:
         FormatError: shards are absent (the rows are named) or damaged.
     """
+    names = [(shard_name(first, stop), first, stop) for first, stop in manifest.shards]
     shards = [
-        Shard(folder / "shards" / shard_name(first, stop), manifest, first, stop)
-        for first, stop in manifest.shards
+        Shard(folder / "shards" / name, manifest, first, stop, (known or {}).get(name))
+        for name, first, stop in names
     ]
     absent = [shard for shard in shards if not shard.path.exists()]
     if absent:
@@ -213,8 +220,12 @@ def locate(path: str | Path) -> Path:
     )
 
 
-def open_parts(path: str | Path) -> tuple[Manifest, list[Shard]]:
+def open_parts(path: str | Path, *, anew: bool = False) -> tuple[Manifest, list[Shard]]:
     """Open what ``locate`` finds, every file checked but for its values.
+
+    Args:
+        path: as ``locate`` takes it.
+        anew: look through each file, whatever the index says.
 
     Raises:
         FormatError: a file is missing, damaged or of another version.
@@ -227,7 +238,7 @@ def open_parts(path: str | Path) -> tuple[Manifest, list[Shard]]:
         return manifest, [packed]
     found = existing_manifest(place)
     assert found is not None, "locate found its manifest"
-    return found, listed_shards(place, found)
+    return found, listed_shards(place, found, None if anew else read_index(place, found))
 
 
 def verify(path: str | Path) -> dict[str, str]:
@@ -242,8 +253,9 @@ def verify(path: str | Path) -> dict[str, str]:
         FormatError: everything that is wrong, and how to mend it.
     """
     place = locate(path)
-    manifest, shards = open_parts(place)
+    manifest, shards = open_parts(place, anew=True)
     recorded = {} if place.is_file() else _recorded(place)
+    known = {} if place.is_file() else read_index(place, manifest)
     problems, hashes = check_embeddings(place, manifest), {}
     for shard in shards:
         name = shard.path.name
@@ -255,6 +267,8 @@ def verify(path: str | Path) -> dict[str, str]:
             continue
         if place.is_dir() and recorded.get(f"shards/{name}") != hashes[name]:
             problems.append(f"{shard.path} does not match its hash in {HASHES}; {mend(shard.path)}")
+        elif known.get(name, shard.recognise()) != shard.recognise():
+            problems.append(f"{place / INDEX} says other than {name} holds; delete the index")
     if problems:
         raise FormatError(f"{len(problems)} damaged files: " + "; ".join(problems[:5]))
     return hashes
@@ -275,7 +289,7 @@ def _recorded(folder: Path) -> dict[str, str]:
 def _write_virtual(folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
     """Write the view for foreign readers; a shard that vanishes later reads as NaN there."""
     stored = np.dtype(STORED[manifest.dtype])
-    bounds = _bounds(shards)
+    bounds = row_bounds(shards)
     shape = (len(manifest.layers), bounds[-1], manifest.width)
     values, norms = h5py.VirtualLayout(shape, stored), h5py.VirtualLayout(shape[:2], np.float32)
     for shard, first, stop in zip(shards, bounds[:-1], bounds[1:], strict=True):
@@ -288,12 +302,12 @@ def _write_virtual(folder: Path, manifest: Manifest, shards: Sequence[Shard]) ->
         made = file.create_virtual_dataset("values", values, fillvalue=nan)
         made.attrs["dtype"] = manifest.dtype
         file.create_virtual_dataset("norms", norms, fillvalue=np.nan)
-        _write_items(file, manifest, shards)
+        write_items(file, manifest, shards)
         image = file_image(file)
     write_bytes(folder / VIRTUAL, image)
 
 
-def _bounds(shards: Sequence[Shard]) -> list[int]:
+def row_bounds(shards: Sequence[Shard]) -> list[int]:
     """Return where each shard's rows begin (tokens where ragged), and the end."""
     counts = []
     for shard in shards:
@@ -302,7 +316,9 @@ def _bounds(shards: Sequence[Shard]) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
 
 
-def _write_items(file: h5py.File, manifest: Manifest, shards: Sequence[Shard]) -> None:
+def write_items(file: h5py.File, manifest: Manifest, shards: Sequence[Shard]) -> None:
+    """Write the columns, and offsets where ragged, of consecutive shards."""
+
     def joined(name: str) -> np.ndarray:
         return np.concatenate([shard.read_column(name) for shard in shards])
 
@@ -315,55 +331,3 @@ def join_offsets(parts: Sequence[np.ndarray | None]) -> np.ndarray:
     """Chain the offsets of consecutive blocks."""
     counts = [np.diff(offsets) for offsets in parts if offsets is not None]
     return np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-
-
-def pack(path: str | Path, out: str | Path) -> Path:
-    """Make one plain HDF5 file of a store, which ``open_activations`` opens too.
-
-    Raises:
-        FormatError: the store is incomplete or damaged.
-        WorkbenchError: the disk is full.
-    """
-    manifest, shards = open_parts(path)
-    out = Path(out)
-    whole = replace(manifest, shards=((0, manifest.rows),))
-    bounds = _bounds(shards)
-    shape = (len(manifest.layers), bounds[-1], manifest.width)
-    size = sum(shard.path.stat().st_size for shard in shards) + (1 << 16)
-    make_folder(out.parent)
-    digest = sha256()
-    with replacing(out, size) as temporary:
-        with h5py.File(temporary, "w") as file:
-            file.flush()
-            _reserve(temporary, size)
-            mark(file, whole, 0, whole.rows)
-            file["manifest"] = json.dumps(whole.content())
-            values = create_values(file, shape, manifest.dtype)
-            sums = []
-            for index in range(shape[0]):
-                layer = np.concatenate([shard.read_stored(index) for shard in shards])
-                digest.update(layer.data)
-                sums.append(checksums(layer[None], values.chunks[1]))
-                values[index] = layer
-            file["norms"] = np.concatenate([shard.read_norms() for shard in shards], axis=1)
-            _write_items(file, manifest, shards)
-        with h5py.File(temporary, "r+") as file:  # opened again, HDF5 gives back unused room
-            file.attrs["sha256"] = digest.hexdigest()
-        seal_file(temporary, np.concatenate(sums))
-    return out
-
-
-def _reserve(path: Path, size: int) -> None:
-    """Take the room before HDF5 writes: it crashes the process where a write to disk fails.
-
-    Raises:
-        OSError: there is not enough.
-    """
-    if free_bytes(path) < size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if hasattr(os, "posix_fallocate"):
-        file = os.open(path, os.O_RDWR)
-        try:
-            os.posix_fallocate(file, 0, size)
-        finally:
-            os.close(file)
