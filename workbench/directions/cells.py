@@ -1,15 +1,41 @@
-"""Topics and polarities as cells of items: centering within them, weighing them alike."""
+"""What methods share: checked inputs, cells of topic and polarity, pairs of items."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from sklearn.linear_model import LogisticRegression
 
 from workbench.linalg import wide
 from workbench.types import ndarray
+
+
+def inputs(X: ndarray, y: ndarray) -> tuple[Float[ndarray, "n d"], Bool[ndarray, " n"]]:
+    """Return activations in float32 or better, and labels as booleans.
+
+    Raises:
+        ValueError: labels that are not two classes, another number of rows, values not finite.
+    """
+    y, X = binary(y), wide(X)
+    if X.ndim != 2 or len(X) != len(y):
+        raise ValueError(f"activations of shape {X.shape} for {len(y)} labels; expected (n, d)")
+    bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
+    if len(bad):
+        raise ValueError(f"{len(bad)} of {len(X)} rows are not finite; the first is row {bad[0]}")
+    return X, y
+
+
+def needed(column: Shaped[ndarray, " n"] | None, name: str, method: str) -> Shaped[ndarray, " n"]:
+    """Return a column that a method cannot do without.
+
+    Raises:
+        ValueError: it was not given.
+    """
+    if column is None:
+        raise ValueError(f"{method} needs {name}; got {name}=None")
+    return column
 
 
 def cells(
@@ -31,6 +57,71 @@ def center_by(X: Float[ndarray, "n d"], keys: Shaped[ndarray, " n"]) -> Float[nd
         rows = keys == key
         centered[rows] -= centered[rows].mean(axis=0)
     return centered
+
+
+def center_cells(
+    X: Float[ndarray, "n d"],
+    Y: Bool[ndarray, "n m"],
+    groups: Shaped[ndarray, " n"] | None,
+    polarity: Shaped[ndarray, " n"] | None,
+) -> Float[ndarray, "n d"]:
+    """Subtract from every row the mean of its (group, polarity) cell.
+
+    Raises:
+        ValueError: every cell holds one class alone, so that nothing of the labels would be left.
+    """
+    keys = cells(groups, polarity, len(X))
+    rows = [Y[keys == key] for key in np.unique(keys)]
+    mixed = np.any([own.any(axis=0) & ~own.all(axis=0) for own in rows], axis=0)
+    if not mixed.all():
+        raise ValueError(
+            f"each of the {len(rows)} cells of group and polarity holds one class alone, so that "
+            "centering within them removes what tells the classes apart; name other groups"
+        )
+    return center_by(X, keys)
+
+
+def class_weights(
+    Y: Bool[ndarray, "n m"], group: Int[ndarray, " n"] | None = None
+) -> Float[ndarray, "n m"]:
+    """Weights whose product with items is the difference of the two class means.
+
+    With ``group``, each group that has any items of a class counts alike in that class's mean.
+    """
+    group = np.zeros(len(Y), np.int64) if group is None else group
+    return np.asarray(_mean_weights(Y, group) - _mean_weights(~Y, group))
+
+
+def _mean_weights(member: Bool[ndarray, "n m"], group: ndarray) -> Float[ndarray, "n m"]:
+    """Weights of sum 1 over the members."""
+    one_hot = np.eye(int(group.max()) + 1)[group]
+    counts = one_hot.T @ member
+    share = np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
+    return np.asarray(member * (one_hot @ share) / (counts > 0).sum(axis=0))
+
+
+def pair_weights(
+    Y: Bool[ndarray, "n m"], pairs: Shaped[ndarray, " n"]
+) -> tuple[Float[ndarray, "n m"], Int[ndarray, " n"]]:
+    """Return each item's share in its pair's difference, true minus false, and its pair's number.
+
+    A pair may hold several items of a class: their mean counts.
+
+    Raises:
+        ValueError: a pair without items of both classes.
+    """
+    names, pair = np.unique(pairs, return_inverse=True)
+    size, true = np.bincount(pair)[:, None], np.zeros((len(names), Y.shape[1]))
+    np.add.at(true, pair, Y)
+    lacking = np.argwhere((true == 0) | (true == size))
+    if len(lacking):
+        row, labeling = lacking[0]
+        held = int(true[row, labeling])
+        raise ValueError(
+            f"pair {names[row].item()!r} holds {held} true and {int(size[row, 0]) - held} false "
+            f"items; a pair needs both ({len(np.unique(lacking[:, 0]))} of {len(names)} lack one)"
+        )
+    return np.where(Y, 1 / true[pair], -1 / (size - true)[pair]), pair
 
 
 def cell_weights(keys: Shaped[ndarray, " n"]) -> Float[ndarray, " n"]:

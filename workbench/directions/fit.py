@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,37 +45,38 @@ def fit_layers(
     names: Sequence[str] | None = None,
     **params: Any,
 ) -> Directions:
-    """Fit one direction at every layer; positive means label 1.
+    """Fit directions at every layer; positive means label 1.
 
     Args:
         acts: activations whose columns hold the labels.
-        method: a registered method.
+        method: a registered method that gives directions.
         y: column of 0/1 labels.
         groups: column of topics, roles or the like.
         polarity: column of +1 (affirmed) and -1 (negated).
         pairs: column that names matched items.
         layers: block indices; by default all of ``acts``.
-        names: the direction's name, by default that of the label column.
+        names: the direction's name, by default that of the label column; of a method that gives k,
+            k names, or one that it extends (NAME:pc1).
         params: of the method.
 
     Raises:
         UnknownNameError: no such method.
-        ConfigError: no such column or layer, labels of one class, a column the method needs.
+        ConfigError: no such column or layer, labels of one class, a column or parameter that the
+            method needs or refuses, a method that gives maps.
         FormatError: activations that are not finite.
     """
-    estimator = METHODS.create(method, **params)
+    estimator = create(method, params)
     columns = read_columns(acts, y=y, groups=groups, polarity=polarity, pairs=pairs)
     refuse_missing(estimator, columns, method)
     chosen = layers_of(acts, layers)
-    fits = [
-        clone(estimator).fit(read_layer(acts, layer), columns.y, **columns.take(slice(None)))
-        for layer in chosen
-    ]
+    fits = [fit_one(estimator, acts, layer, columns, method) for layer in chosen]
+    vectors = np.stack([getattr(fit, "components_", fit.coef_[None]) for fit in fits], axis=1)
+    centers = np.stack([fit.center_ for fit in fits])
     return Directions(
-        names=tuple(names or (y,)),
+        names=_names(names or (y,), getattr(fits[0], "names_", ("1",))),
         layers=chosen,
-        vectors=np.stack([fit.coef_ for fit in fits])[None],
-        center=np.stack([fit.center_ for fit in fits])[None],
+        vectors=vectors,
+        center=np.broadcast_to(centers, vectors.shape),
         norms=mean_norms(acts, chosen),
         model=acts.model,
         site=acts.site,
@@ -85,8 +87,62 @@ def fit_layers(
             "columns": {"y": y, "groups": groups, "polarity": polarity, "pairs": pairs},
             "n": len(columns.y),
             "n_true": int(columns.y.sum()),
-            **_stacked([getattr(fit, "info_", {}) for fit in fits]),
+            **stacked([getattr(fit, "info_", {}) for fit in fits]),
         },
+    )
+
+
+def create(method: str, params: Mapping[str, Any], gives: str = "direction") -> Any:
+    """Return an estimator of a registered method.
+
+    Args:
+        method: its name.
+        params: its parameters.
+        gives: what its class must say that it gives: ``direction`` (where it says nothing) or
+            ``map``.
+
+    Raises:
+        UnknownNameError: no such method.
+        ConfigError: a method that gives something else, or a parameter that it does not have.
+    """
+    factory = METHODS.factory(method)
+    given = getattr(factory, "gives", "direction")
+    if given != gives:
+        verb = "wb.fit_map" if given == "map" else "wb.fit"
+        raise ConfigError(f"method {method!r} gives a {given}, not a {gives}; use {verb}")
+    known = list(inspect.signature(factory).parameters)
+    for name in params:
+        if name not in known:
+            raise ConfigError(
+                f"method {method!r} has no parameter {name!r}; it has {', '.join(known) or 'none'}"
+            )
+    return factory(**params)
+
+
+def fit_one(
+    estimator: Any, acts: ActivationsLike, layer: int, columns: Columns, method: str
+) -> Any:
+    """Read one layer and fit a clone of the estimator to it.
+
+    Raises:
+        ConfigError: what the method says of these items or of its parameters.
+        FormatError: activations that are not finite.
+    """
+    X = read_layer(acts, layer)
+    try:
+        return clone(estimator).fit(X, columns.y, **columns.take(slice(None)))
+    except ValueError as error:
+        raise ConfigError(f"method {method!r} at layer {layer}: {error}") from error
+
+
+def _names(given: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+    """Return a name for each direction of a method that calls its own ``own``."""
+    if len(given) == len(own):
+        return tuple(given)
+    if len(given) == 1:
+        return tuple(f"{given[0]}:{name}" for name in own)
+    raise ConfigError(
+        f"{len(given)} names ({', '.join(given)}) for {len(own)} directions; give one or {len(own)}"
     )
 
 
@@ -163,8 +219,7 @@ def fit_many(
 ) -> Float[ndarray, "m d"]:
     """Return the direction that ``estimator`` gives for each column of labels."""
     if hasattr(estimator, "fit_many"):
-        kept = {k: v for k, v in columns.items() if k != "pairs"}
-        return np.asarray(estimator.fit_many(X, Y, **kept))
+        return np.asarray(estimator.fit_many(X, Y, **columns))
     return np.stack([clone(estimator).fit(X, y, **columns).coef_ for y in Y.T])
 
 
@@ -210,9 +265,16 @@ def _polarity(values: ndarray, name: str) -> ndarray:
     return values.astype(np.int64)
 
 
-def _stacked(infos: Sequence[Mapping[str, Any]]) -> dict[str, ndarray]:
-    """Stack what each layer's fit learned beside its direction, first axis = layer."""
+def stacked(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Stack what each layer's fit learned beside its result, first axis = layer; keep text once."""
     shared = [key for key in infos[0] if all(key in found for found in infos)]
-    return {
-        key: np.stack([np.asarray(found[key], np.float32) for found in infos]) for key in shared
-    }
+    return {key: _stack([found[key] for found in infos]) for key in shared}
+
+
+def _stack(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], str):
+        return values[0] if len(set(values)) == 1 else list(values)
+    return np.stack([np.asarray(value, np.float32) for value in values])
+
+
+_stacked = stacked

@@ -9,12 +9,14 @@ from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator
 
 from workbench.directions.cells import (
-    binary,
     cell_weights,
     cells,
     center_by,
+    center_cells,
+    inputs,
     logistic,
     midpoint,
+    needed,
     signs,
 )
 from workbench.linalg import unit, wide
@@ -51,10 +53,11 @@ class Ttpd(BaseEstimator):
         """Fit one layer; ``info_`` holds t_P, the polarity direction and the classifier.
 
         The classifier is ``(w_truth, w_polarity, bias)`` on the coordinates along both unit
-        vectors, in raw residual units.
+        vectors, in raw residual units. Items of one polarity have no t_P.
         """
-        y, X, p = binary(y), wide(X), signs(polarity, len(X))
-        centered = center_by(X, cells(groups, polarity, len(X)))
+        X, y = inputs(X, y)
+        p = signs(needed(polarity, "polarity", "ttpd"), len(X))
+        centered = center_cells(X, y[:, None], groups, polarity)
         truth, turning = self._solution(y[:, None], groups, polarity)
         self.coef_, self.center_ = truth[:, 0].astype(X.dtype) @ centered, midpoint(X, y)
         self.info_ = {}
@@ -73,9 +76,10 @@ class Ttpd(BaseEstimator):
         *,
         groups: ndarray | None = None,
         polarity: ndarray | None = None,
+        pairs: ndarray | None = None,
     ) -> Float[ndarray, "m d"]:
         """Return t_G for each column of labels; one product gives them all."""
-        centered = center_by(X, cells(groups, polarity, len(X)))
+        centered = center_cells(X, Y, groups, polarity)
         truth, _ = self._solution(Y, groups, polarity)
         return np.asarray(truth.T.astype(centered.dtype) @ centered)
 
