@@ -116,42 +116,44 @@ def _check_kind(header: Mapping[str, str], path: Path) -> None:
 
 
 def _check_digest(header: Mapping[str, str], tensors: Mapping[str, ndarray], path: Path) -> None:
-    if _text(header, "sha256", path) != _digest(tensors):
+    if read_text(header, "sha256", path) != _digest(tensors):
         raise FormatError(f"{path}: key 'sha256' does not agree with the numbers; copy it again")
 
 
 def _assemble(header: Mapping[str, str], tensors: Mapping[str, ndarray], path: Path) -> Directions:
     if "vectors" not in tensors:
         raise FormatError(f"{path}: tensor 'vectors' is missing; fit the directions again")
-    info = dict(_json(header, "info", path, dict))
-    info |= {"edit": _text(header, "edit", path)}
+    info = dict(read_json(header, "info", path, dict))
+    info |= {"edit": read_text(header, "edit", path)}
     info |= {k.removeprefix(_EXTRA): v for k, v in tensors.items() if k.startswith(_EXTRA)}
     try:
         return Directions(
-            names=tuple(_json(header, "names", path, list)),
-            layers=tuple(_json(header, "layers", path, list)),
+            names=tuple(read_json(header, "names", path, list)),
+            layers=tuple(read_json(header, "layers", path, list)),
             vectors=tensors["vectors"],
-            model=ModelStamp(**_json(header, "model", path, dict)),
+            model=ModelStamp(**read_json(header, "model", path, dict)),
             norms=tensors.get("norms"),
             center=tensors.get("center"),
-            kind=_text(header, "kind", path),
-            site=_text(header, "site", path),
-            position=_text(header, "position", path),
+            kind=read_text(header, "kind", path),
+            site=read_text(header, "site", path),
+            position=read_text(header, "position", path),
             info=info,
         )
     except (TypeError, ValueError) as error:
         raise FormatError(f"{path}: the header does not fit the numbers: {error}") from None
 
 
-def _text(header: Mapping[str, str], key: str, path: Path) -> str:
+def read_text(header: Mapping[str, str], key: str, path: Path) -> str:
+    """Return one key of a header, or say that it is missing."""
     if key not in header:
         raise FormatError(f"{path}: key {key!r} is missing from the header; fit it again")
     return header[key]
 
 
-def _json(header: Mapping[str, str], key: str, path: Path, kind: type) -> Any:
+def read_json(header: Mapping[str, str], key: str, path: Path, kind: type) -> Any:
+    """Return one key of a header that holds JSON of some kind, or say what it holds."""
     try:
-        value = json.loads(_text(header, key, path))
+        value = json.loads(read_text(header, key, path))
     except json.JSONDecodeError as error:
         raise FormatError(f"{path}: key {key!r} is not JSON ({error.msg})") from None
     if not isinstance(value, kind):

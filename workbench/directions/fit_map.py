@@ -1,0 +1,131 @@
+"""From activations with columns to a ``LinearMap``: one fit a layer, one layer read at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from workbench.directions.container import Directions
+from workbench.directions.fit import (
+    layers_of,
+    mean_norms,
+    read_columns,
+    read_layer,
+    refuse_missing,
+)
+from workbench.directions.linear_map import LinearMap
+from workbench.errors import ConfigError
+from workbench.registry import METHODS
+from workbench.types import ActivationsLike, ndarray
+
+logger = logging.getLogger(__name__)
+
+
+def fit_map(
+    acts: ActivationsLike,
+    *,
+    method: str = "reduced_rank",
+    y: str = "label",
+    groups: str | None = None,
+    polarity: str | None = None,
+    pairs: str | None = None,
+    layers: Sequence[int] | None = None,
+    name: str | None = None,
+    target: Directions | None = None,
+    **params: Any,
+) -> LinearMap:
+    """Fit one map at every layer; positive doses move items of label 0 towards label 1.
+
+    A whole matrix takes 4 d^2 bytes a layer (105 MB at width 5,120): name few layers there, or a
+    method of low rank.
+
+    Args:
+        acts: activations whose columns hold the labels.
+        method: a registered method that gives a map.
+        y: column of 0/1 labels.
+        groups: column of topics, roles or the like.
+        polarity: column of +1 (affirmed) and -1 (negated).
+        pairs: column that names matched items, one of each label, at the same position.
+        layers: block indices; by default all of ``acts``.
+        name: of the map, by default that of the label column.
+        target: one direction, whose vector at each layer is the ``target`` of a method that has
+            one, such as ``null_space``.
+        params: of the method.
+
+    Raises:
+        UnknownNameError: no such method.
+        ConfigError: a method that gives directions, no such column or layer, labels of one class, a
+            column the method needs, items that no pair matches, or a fit that cannot be made.
+        MismatchError: a target of another model or site.
+        FormatError: activations that are not finite.
+    """
+    estimator = METHODS.create(method, **params)
+    if getattr(estimator, "gives", "direction") != "map":
+        raise ConfigError(f"method {method!r} gives directions, not a map; use wb.fit")
+    columns = read_columns(acts, y=y, groups=groups, polarity=polarity, pairs=pairs)
+    refuse_missing(estimator, columns, method)
+    chosen = layers_of(acts, layers)
+    targets = _targets(estimator, acts, method, target, chosen)
+    parts, infos = [], []
+    for layer in chosen:
+        start = time.perf_counter()
+        own = clone(estimator).set_params(**targets.get(layer, {}))
+        try:
+            own.fit(read_layer(acts, layer), columns.y, **columns.take(slice(None)))
+        except ValueError as error:
+            raise ConfigError(f"{method} at layer {layer}: {error}") from None
+        parts.append(_arrays(own))
+        infos.append(own.info_)
+        logger.info("%s: layer %d in %.1f s", method, layer, time.perf_counter() - start)
+    arrays = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
+    return LinearMap(
+        name=name or y,
+        layers=chosen,
+        model=acts.model,
+        norms=mean_norms(acts, chosen),
+        site=acts.site,
+        position=acts.position,
+        info={
+            "method": method,
+            "params": params,
+            "columns": {"y": y, "groups": groups, "polarity": polarity, "pairs": pairs},
+            "n": len(columns.y),
+            "n_true": int(columns.y.sum()),
+            **({} if target is None else {"target": target.label}),
+            **{key: np.array([found[key] for found in infos], np.float32) for key in infos[0]},
+        },
+        **arrays,
+    )
+
+
+def _arrays(fitted: Any) -> dict[str, ndarray]:
+    if getattr(fitted, "left_", None) is None:
+        found: Mapping[str, ndarray | None] = {"W": fitted.W_}
+    else:
+        found = {"left": fitted.left_, "right": fitted.right_}
+    both = {**found, "b": fitted.b_, "axis": fitted.axis_}
+    return {name: np.asarray(value, np.float32) for name, value in both.items()}
+
+
+def _targets(
+    estimator: Any,
+    acts: ActivationsLike,
+    method: str,
+    target: Directions | None,
+    layers: Sequence[int],
+) -> dict[int, dict[str, Any]]:
+    """Return the parameters that differ by layer."""
+    if target is None:
+        return {}
+    if "target" not in estimator.get_params():
+        raise ConfigError(f"method {method!r} has no target; leave it out")
+    if len(target) != 1:
+        raise ConfigError(f"{target.label}: a target is one direction; pick directions[name]")
+    kept = target.select(layers)
+    kept.refuse_other(acts)
+    return {layer: {"target": kept.at(layer)[0]} for layer in layers}

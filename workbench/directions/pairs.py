@@ -1,0 +1,35 @@
+"""Matched items: which row of label 1 belongs to which row of label 0."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
+
+from workbench.errors import ConfigError
+from workbench.types import ndarray
+
+
+def pair_rows(
+    y: Bool[ndarray, " n"], pairs: Shaped[ndarray, " n"]
+) -> tuple[Int[ndarray, " m"], Int[ndarray, " m"]]:
+    """Return the rows of label 1 and of label 0, one of each a pair, in the order of pair names.
+
+    Raises:
+        ConfigError: a pair that is not one item of each label.
+    """
+    names, member = np.unique(pairs, return_inverse=True)
+    counts = [np.bincount(member[side], minlength=len(names)) for side in (y, ~y)]
+    bad = np.flatnonzero((counts[0] != 1) | (counts[1] != 1))
+    if len(bad):
+        first = bad[0]
+        raise ConfigError(
+            f"pair {names.tolist()[first]!r} holds {counts[0][first]} items of label 1 and "
+            f"{counts[1][first]} of label 0 ({len(bad)} of {len(names)} pairs are like that); a "
+            "pair is one of each, at the same position of two prompts: name such a column"
+        )
+    found = []
+    for side in (y, ~y):
+        rows = np.empty(len(names), np.int64)
+        rows[member[side]] = np.flatnonzero(side)
+        found.append(rows)
+    return found[0], found[1]
