@@ -61,3 +61,28 @@ def test_the_simulated_band_meets_the_closed_form():
 
 def test_the_band_is_exact_for_one_vector_in_three_dimensions():
     assert linalg.random_band(1, 3, 0.5) == pytest.approx(0.5)  # |cos| is uniform on a sphere
+
+
+def test_the_chance_of_a_cosine_is_the_inverse_of_the_band():
+    for K, d, level in ((1, 5, 0.5), (275, 5120, 0.95), (10, 64, 0.99)):
+        band = np.array([linalg.random_band(K, d, level)])
+        assert linalg.chance_above(band, K, d)[0] == pytest.approx(1 - level, rel=1e-6)
+        assert linalg.chance_above(-band, K, d)[0] == pytest.approx(1 - level, rel=1e-6)
+    assert linalg.chance_above(np.array([0.0, 1.0]), 3, 5) == pytest.approx([1, 0])
+
+
+@pytest.mark.parametrize("shape", [(12, 30), (60, 10)], ids=["few rows", "many rows"])
+def test_principal_axes_are_those_of_the_singular_values(shape):
+    x = RNG.standard_normal(shape) * np.arange(1, shape[1] + 1) + 100
+    axes, shares = linalg.principal_axes(x)
+    _, sizes, expected = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+    rank = min(shape[0] - 1, shape[1])
+    assert axes.shape == (rank, shape[1])
+    np.testing.assert_allclose(shares, (sizes**2 / (sizes**2).sum())[:rank], rtol=1e-6)
+    np.testing.assert_allclose(np.abs((axes * expected[:rank]).sum(axis=1)), 1, rtol=1e-6)
+    np.testing.assert_allclose(axes @ axes.T, np.eye(rank), atol=1e-8)
+
+
+def test_rows_that_do_not_differ_have_no_axes():
+    with pytest.raises(ValueError, match="3 rows that do not differ"):
+        linalg.principal_axes(np.ones((3, 4)))

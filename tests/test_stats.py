@@ -113,3 +113,46 @@ def test_a_permutation_stays_inside_its_strata_and_is_uniform_there():
 
 def test_a_percentile_rank_counts_ties_half():
     assert stats.percentile_rank(2.0, np.array([1.0, 2.0, 2.0, 3.0])) == 50
+
+
+def test_intervals_over_seeds_are_those_of_each_column():
+    values = RNG.standard_normal((4, 3, 2))
+    mean, low, high = stats.t_intervals(values)
+    one = stats.seed_mean(values[:, 2, 1])
+    assert (mean[2, 1], low[2, 1], high[2, 1]) == pytest.approx((one.value, one.low, one.high))
+    with pytest.raises(ValueError, match="at least 2"):
+        stats.t_intervals(values[:1])
+
+
+def test_the_jackknife_of_a_mean_is_its_t_interval():
+    values = RNG.standard_normal((9, 2))
+    without = (values.sum(axis=0) - values) / 8
+    low, high = stats.jackknife(without, values.mean(axis=0))
+    expected = stats.t_intervals(values)
+    np.testing.assert_allclose((low, high), expected[1:])
+
+
+def test_correlations_are_pearsons_and_weights_are_repeated_items():
+    first, second = RNG.standard_normal((30, 2)) + 5, RNG.standard_normal((30, 3)) - 40
+    counts = RNG.integers(0, 4, (3, 30))
+    plain, weighted = (
+        stats.correlations(first, second),
+        stats.correlations(first, second, counts.astype(float)),
+    )
+    assert plain[0, 1, 2] == pytest.approx(np.corrcoef(first[:, 1], second[:, 2])[0, 1])
+    for draw, row in zip(weighted, counts, strict=True):
+        repeated = np.corrcoef(np.repeat(first[:, 1], row), np.repeat(second[:, 2], row))
+        assert draw[1, 2] == pytest.approx(repeated[0, 1])
+
+
+def test_a_column_that_does_not_vary_correlates_with_nothing():
+    assert np.isnan(stats.correlations(np.ones((5, 1)), RNG.standard_normal((5, 1)))).all()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.75])
+def test_a_weighted_quantile_is_the_one_of_the_repeated_values(share):
+    values, counts = RNG.standard_normal(25), RNG.integers(0, 4, (6, 25))
+    found = stats.weighted_quantiles(values, counts.astype(float), share)
+    expected = [np.quantile(np.repeat(values, row), share, method="inverted_cdf") for row in counts]
+    np.testing.assert_allclose(found, expected)
+    assert np.isnan(stats.weighted_quantiles(values, np.zeros((1, 25)), share)).all()

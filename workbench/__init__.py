@@ -13,7 +13,18 @@ __version__ = "0.1.0"
 _HOMES = {
     "workbench.activations": ("Activations", "open_activations", "save_embedding"),
     "workbench.api": ("capture", "doctor", "fit", "gap", "intervene", "load", "measure"),
-    "workbench.directions": ("Directions", "open_directions", "save_directions"),
+    "workbench.directions": (
+        "Directions",
+        "centered",
+        "combine",
+        "cosines",
+        "denoise",
+        "layer_similarity",
+        "open_directions",
+        "residualise",
+        "save_directions",
+        "thresholds",
+    ),
     "workbench.errors": (
         "ConfigError",
         "DoctorError",
@@ -23,6 +34,7 @@ _HOMES = {
         "WorkbenchError",
     ),
     "workbench.interventions": ("EditLog", "Intervention"),
+    "workbench.pipelines.probe": ("probe",),
     "workbench.prompts": ("PromptSet", "read_prompts"),
     "workbench.registry": ("EDITS", "ENGINES", "METHODS", "READOUTS"),
     "workbench.results": ("summarize",),
@@ -45,8 +57,15 @@ if TYPE_CHECKING:
     from workbench.api import load as load
     from workbench.api import measure as measure
     from workbench.directions import Directions as Directions
+    from workbench.directions import centered as centered
+    from workbench.directions import combine as combine
+    from workbench.directions import cosines as cosines
+    from workbench.directions import denoise as denoise
+    from workbench.directions import layer_similarity as layer_similarity
     from workbench.directions import open_directions as open_directions
+    from workbench.directions import residualise as residualise
     from workbench.directions import save_directions as save_directions
+    from workbench.directions import thresholds as thresholds
     from workbench.errors import ConfigError as ConfigError
     from workbench.errors import DoctorError as DoctorError
     from workbench.errors import FormatError as FormatError
@@ -55,6 +74,7 @@ if TYPE_CHECKING:
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interventions import EditLog as EditLog
     from workbench.interventions import Intervention as Intervention
+    from workbench.pipelines.probe import probe as probe
     from workbench.prompts import PromptSet as PromptSet
     from workbench.prompts import read_prompts as read_prompts
     from workbench.registry import EDITS as EDITS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.special import betaincinv
+from scipy.special import betainc, betaincinv
 
 
 def wide(x: ndarray) -> ndarray:
@@ -50,7 +50,13 @@ def residualise(
     v: Float[ndarray, "*batch d"], nuisances: Float[ndarray, "m d"]
 ) -> Float[ndarray, "*batch d"]:
     """Remove from ``v`` all that lies in the span of ``nuisances``; the length is not restored."""
-    basis = orthonormal(nuisances)
+    return remove_span(v, orthonormal(nuisances))
+
+
+def remove_span(
+    v: Float[ndarray, "*batch d"], basis: Float[ndarray, "r d"]
+) -> Float[ndarray, "*batch d"]:
+    """Remove from ``v`` all that lies along the rows of an orthonormal basis."""
     exact = v.astype(np.float64)
     exact = exact - (exact @ basis.T) @ basis
     exact = exact - (exact @ basis.T) @ basis  # twice is enough: rounding of the first pass goes
@@ -74,6 +80,12 @@ def random_band(K: int, d: int, level: float = 0.95) -> float:
     return float(np.sqrt(betaincinv(0.5, (d - 1) / 2, level ** (1 / K))))
 
 
+def chance_above(cosines: Float[ndarray, "*m"], K: int, d: int) -> Float[ndarray, "*m"]:
+    """Return P(max |cos(g, v)| over K independent vectors >= |cosine|): inverse of the band."""
+    inside = betainc(0.5, (d - 1) / 2, np.asarray(cosines, np.float64) ** 2)
+    return np.asarray(-np.expm1(K * np.log(np.maximum(inside, np.finfo(np.float64).tiny))))
+
+
 def simulated_band(
     vectors: Float[ndarray, "k d"], draws: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> float:
@@ -83,3 +95,25 @@ def simulated_band(
         drawn = rng.standard_normal((min(1000, draws - start), bank.shape[1]), np.float32)
         largest.append(np.abs(unit(drawn) @ bank.T).max(axis=1))
     return float(np.quantile(np.concatenate(largest), level))
+
+
+def principal_axes(
+    x: Float[ndarray, "n d"],
+) -> tuple[Float[ndarray, "r d"], Float[ndarray, " r"]]:
+    """Return orthonormal principal axes of the centered rows and their shares of the variance.
+
+    Largest first, float64; as many as the rows span, found in the smaller of the two Gram matrices.
+
+    Raises:
+        ValueError: fewer than two rows, or rows that are all the same.
+    """
+    centered = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
+    short = len(x) <= x.shape[1]
+    gram = centered @ centered.T if short else centered.T @ centered
+    sizes, vectors = np.linalg.eigh(gram)
+    kept = sizes > max(sizes[-1], 0) * max(x.shape) * np.finfo(np.float64).eps
+    sizes, vectors = sizes[kept][::-1], vectors[:, kept][:, ::-1].T
+    if not len(sizes):
+        raise ValueError(f"{len(x)} rows that do not differ have no principal axes")
+    axes = vectors @ centered / np.sqrt(sizes)[:, None] if short else vectors
+    return np.asarray(axes), np.asarray(sizes / sizes.sum())

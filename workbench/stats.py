@@ -181,6 +181,77 @@ def seed_mean(values: Float[ndarray, " n"], level: float = 0.95) -> Interval:
     return _t_interval(values.astype(np.float64), "seed", level)
 
 
+def t_intervals(
+    values: Float[ndarray, " r *m"], level: float = 0.95
+) -> tuple[Float[ndarray, "*m"], Float[ndarray, "*m"], Float[ndarray, "*m"]]:
+    """Return mean, low and high over the first axis, for each column on its own.
+
+    Raises:
+        ValueError: there are fewer than two values, or one is not finite.
+    """
+    _some(values, 2)
+    wide = values.astype(np.float64)
+    mean = np.asarray(wide.mean(axis=0))
+    reach = stdtrit(len(wide) - 1, (1 + level) / 2) * wide.std(axis=0, ddof=1) / np.sqrt(len(wide))
+    return mean, np.asarray(mean - reach), np.asarray(mean + reach)
+
+
+def jackknife(
+    without: Float[ndarray, " g *m"], value: Float[ndarray, "*m"], level: float = 0.95
+) -> tuple[Float[ndarray, "*m"], Float[ndarray, "*m"]]:
+    """Return low and high around ``value`` from what each left-out group makes of it (t interval).
+
+    For smooth functions of means, such as a cosine, where resampling would add noise that biases
+    them a second time.
+
+    Raises:
+        ValueError: there are fewer than two groups.
+    """
+    _some(without, 2)
+    n = len(without)
+    error = np.sqrt((n - 1) * without.astype(np.float64).var(axis=0))
+    reach = stdtrit(n - 1, (1 + level) / 2) * error
+    return np.asarray(value - reach), np.asarray(value + reach)
+
+
+def correlations(
+    first: Float[ndarray, "n k"],
+    second: Float[ndarray, "n m"],
+    weights: Float[ndarray, "b n"] | None = None,
+) -> Float[ndarray, "b k m"]:
+    """Return Pearson's r of every column of ``first`` with every one of ``second``.
+
+    One matrix for each row of item weights (one of equal weights by default); NaN where a column
+    does not vary.
+    """
+    a, b = (x.astype(np.float64) - x.mean(axis=0, dtype=np.float64) for x in (first, second))
+    w = np.ones((1, len(a))) if weights is None else weights
+    w = w / w.sum(axis=1, keepdims=True)
+    mean_a, mean_b = w @ a, w @ b
+    products = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+    both = (w @ products).reshape(len(w), a.shape[1], b.shape[1])
+    both = both - mean_a[:, :, None] * mean_b[:, None, :]
+    spread_a, spread_b = w @ a**2 - mean_a**2, w @ b**2 - mean_b**2
+    size = np.sqrt(np.maximum(spread_a[:, :, None] * spread_b[:, None, :], 0))
+    found = np.divide(both, size, out=np.full(both.shape, np.nan), where=size > 0)
+    return np.asarray(np.clip(found, -1, 1))
+
+
+def weighted_quantiles(
+    values: Float[ndarray, " n"], weights: Float[ndarray, "b n"], share: float
+) -> Float[ndarray, " b"]:
+    """Return the ``share`` quantile under each row of item weights (the lowest value that reaches).
+
+    Values in the order of ``values``; a row whose weights are all zero gives NaN.
+    """
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[:, order], axis=1)
+    total = reached[:, -1:]
+    place = (reached < share * total).sum(axis=1)
+    found = values[order][np.minimum(place, len(values) - 1)].astype(np.float64)
+    return np.asarray(np.where(total[:, 0] > 0, found, np.nan))
+
+
 def group_means(values: Float[ndarray, " n"], groups: Shaped[ndarray, " n"]) -> ndarray:
     """Return one mean for each group, in sorted order of the groups."""
     _, member, count = np.unique(groups, return_inverse=True, return_counts=True)

@@ -1,20 +1,48 @@
 """Directions of a model: fitting, algebra, files and truth. Arrays only, no model needed."""
 
+from workbench.directions.algebra import (
+    Difference,
+    centered,
+    combine,
+    denoise,
+    residualise,
+    variance_along,
+)
+from workbench.directions.calibrate import Thresholds, residual_norms, thresholds, with_norms
 from workbench.directions.container import Directions, stack
 from workbench.directions.fit import fit_layers
 from workbench.directions.io import open_directions, save_directions
+from workbench.directions.nulls import CovarianceMatched, Isotropic, SeedPairs, SplitHalf
 from workbench.directions.recipe import Recipe, read_recipe, shipped_recipes
+from workbench.directions.similarity import cosines, layer_similarity, projection_correlations
 from workbench.directions.truth import evaluate, fit_truth
 
 __all__ = [
+    "CovarianceMatched",
+    "Difference",
     "Directions",
+    "Isotropic",
     "Recipe",
+    "SeedPairs",
+    "SplitHalf",
+    "Thresholds",
+    "centered",
+    "combine",
+    "cosines",
+    "denoise",
     "evaluate",
     "fit_layers",
     "fit_truth",
+    "layer_similarity",
     "open_directions",
+    "projection_correlations",
     "read_recipe",
+    "residual_norms",
+    "residualise",
     "save_directions",
     "shipped_recipes",
     "stack",
+    "thresholds",
+    "variance_along",
+    "with_norms",
 ]
