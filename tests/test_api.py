@@ -86,7 +86,29 @@ def test_a_planted_gap_is_measured_with_its_sign_and_no_spread(tiny_subject):
     found = wb.gap(truth, first, tiny_subject, prompts())
     assert found.value == pytest.approx(3.0, rel=1e-4)
     assert (found.n, found.unit) == (len(TEXTS), "item")
+    assert (found.first, found.second) == (tiny_subject.ref.key,) * 2
     assert wb.gap(truth, tiny_subject, first, prompts()).value == pytest.approx(-3.0, rel=1e-4)
+
+
+def test_swapping_sides_turns_the_sign_of_a_gap_and_keeps_its_error(tiny_subject):
+    acts = wb.capture(tiny_subject, prompts(), layers=[1, 2])
+    truth = wb.fit(acts, method="mass_mean", y="label")
+    sides = [[shifted(tiny_subject, truth, s) for s in sizes] for sizes in ((3, 3.5), (0, 1, 0.5))]
+    one, other = wb.gap(truth, *sides, prompts()), wb.gap(truth, *sides[::-1], prompts())
+    assert other.value == pytest.approx(-one.value)
+    assert other.standard_error == pytest.approx(one.standard_error)
+    assert (one.n, one.unit) == (2, "seed")
+    single = wb.gap(truth, sides[0], tiny_subject, prompts())
+    assert (single.unit, single.n) == ("item", len(TEXTS))
+
+
+def test_a_model_has_no_gap_to_itself(tiny_subject):
+    acts = wb.capture(tiny_subject, prompts(), layers=[1])
+    truth = wb.fit(acts, method="mass_mean", y="label")
+    with pytest.raises(WorkbenchError, match=r"the gap 0 of .* over .* is under two"):
+        wb.gap(truth, tiny_subject, tiny_subject, prompts())
+    with pytest.raises(ValueError, match="no subject"):
+        wb.gap(truth, [], tiny_subject, prompts())
 
 
 def test_a_gap_within_its_error_is_refused_unless_forced(tiny_subject):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -254,9 +255,12 @@ def gap(
 
     Raises:
         ConfigError: a layer that the directions lack, or neither two seeds a side nor two prompts.
-        WorkbenchError: the gap is under two standard errors.
+        WorkbenchError: the gap is zero or under two standard errors.
+        ValueError: a side without a subject.
     """
     sides = [[s] if isinstance(s, Subject) else list(s) for s in (first, second)]
+    if not all(sides):
+        raise ValueError("a side of the gap has no subject; give one, or one for each seed")
     window = tuple(directions.layers if layers is None else layers)
     total = sum(map(len, sides))
     done = 0
@@ -269,11 +273,14 @@ def gap(
             if progress is not None:
                 progress(done, total)
         scores.append(np.stack(rows))
-    found = _gap(scores[0], scores[1])
-    if abs(found.value) < 2 * found.standard_error and not force:
+    names = [", ".join(dict.fromkeys(subject.ref.key for subject in side)) for side in sides]
+    found = replace(_gap(scores[0], scores[1]), first=names[0], second=names[1])
+    clear = abs(found.value) >= 2 * found.standard_error and found.value != 0  # no NaN is
+    if not clear and not force:
         raise WorkbenchError(
-            f"the gap {found.value:.4g} is under two standard errors ({found.standard_error:.4g}, "
-            f"n = {found.n} {found.unit}s), so doses in gap units would mean nothing; "
+            f"the gap {found.value:.4g} of {found.first} over {found.second} is under two standard "
+            f"errors ({found.standard_error:.4g}, n = {found.n} {found.unit}s), so doses in gap "
+            "units would mean nothing; "
             "use unit='norm', more prompts or seeds, or force=True"
         )
     return found
@@ -293,7 +300,7 @@ def _coordinates(
         subject, prompts, layers=window, site=directions.site, position=directions.position
     )
     assert isinstance(acts, Activations)
-    return np.asarray(directions.select(window).project(acts)[0].mean(0))
+    return np.asarray(directions.select(window).project(acts)[0].mean(0, dtype=np.float64))
 
 
 def _gap(first: Float[ndarray, "s n"], second: Float[ndarray, "s2 n"]) -> Gap:
