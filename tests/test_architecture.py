@@ -27,6 +27,7 @@ RANKS = {
     "workbench.directions": 2,
     "workbench.interventions": 2,
     "workbench.effects": 3,
+    "workbench.placing": 3,
     "workbench.engine": 3,
     "workbench.activations": 4,
     "workbench.readouts": 5,

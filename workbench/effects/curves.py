@@ -104,7 +104,7 @@ def pair(own: pd.Series[Any], zero: pd.Series[Any]) -> Paired:
     return Paired(values, value, lost, seeds)
 
 
-def by_seed(values: Float[ndarray, " n"], index: pd.MultiIndex) -> tuple[Float[ndarray, " m"], int]:
+def by_seed(values: Float[ndarray, " n"], index: pd.Index[Any]) -> tuple[Float[ndarray, " m"], int]:
     """Return one value a seed and their number where there are two or more, else as given and 0."""
     seeds = index.get_level_values(0).to_numpy()
     count = len(np.unique(seeds))

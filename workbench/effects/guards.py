@@ -66,8 +66,8 @@ def guarded(table: pd.DataFrame, min_mass: float, guards: Sequence[Guard]) -> pd
             continue
         zero = own.xs(("none", 0.0), level=("control", "dose"))
         passed = [
-            guard.passes(float(value), float(zero.get(arm[: len(INTERVENTION)], np.nan)))
-            for arm, value in own.items()
+            guard.passes(float(value), float(zero.get(tuple(arm)[: len(INTERVENTION)], np.nan)))
+            for arm, value in zip(own.index.tolist(), own, strict=True)
         ]
         kept &= pd.Series(passed, index=own.index).reindex(kept.index, fill_value=True)
     return kept.astype(bool)
