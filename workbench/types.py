@@ -204,6 +204,17 @@ class LayerEdit:
     scope: str
     rows: Mapping[str, float] = field(default_factory=dict)
     """Further numbers of the edit that may differ by row, such as ``floor`` and ``ceiling``."""
+    weights: Mapping[str, ndarray] = field(default_factory=dict)
+    """Arrays of the edit that all rows of an arm share, such as ``W`` and ``b``; arms of one object
+    are carried out together."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for edits that do the same; arrays are told apart by the object that they are."""
+        rows = tuple(sorted(self.rows.items()))
+        shared = id(self.weights) if self.weights else None
+        v = self.v.tobytes()
+        return (self.layer, self.name, self.edit, v, self.dose, self.scope, rows, shared)
 
 
 Arm = tuple[LayerEdit, ...]
@@ -345,6 +356,13 @@ class DirectionsLike(Protocol):
 
     @property
     def model(self) -> ModelStamp: ...
+
+
+@runtime_checkable
+class LinearMapLike(DirectionsLike, Protocol):
+    """A map ``h + dose * (W h + b)`` by layer, whose ``vectors`` are the axis it is about."""
+
+    def weights(self, layer: int) -> Mapping[str, ndarray]: ...
 
 
 @runtime_checkable

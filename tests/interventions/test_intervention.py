@@ -8,7 +8,9 @@ import pytest
 
 from workbench.errors import ConfigError, MismatchError, UnknownNameError, WorkbenchError
 from workbench.interventions import Gap, Intervention
-from workbench.types import DirectionsLike, ModelStamp
+from workbench.interventions.keep_norm import KeepNorm
+from workbench.registry import EDITS
+from workbench.types import DirectionsLike, LinearMapLike, ModelStamp
 
 STAMP = ModelStamp("tiny", "llama", 6, 3, "tok", "weights")
 
@@ -142,3 +144,95 @@ def test_another_model_is_refused_and_an_organism_is_not(truth):
     with pytest.raises(MismatchError, match="width = 3"):
         Intervention.add(truth).arm(replace(STAMP, width=4))
     assert Intervention.add(truth).arm(replace(STAMP, key="organism", fingerprint="other"))
+
+
+@dataclass(frozen=True)
+class Map(Bank):
+    """What a LinearMap shows of itself."""
+
+    def weights(self, layer):
+        return WEIGHTS[layer]
+
+
+WEIGHTS = {
+    layer: {"W": layer * np.eye(3, dtype=np.float32), "b": np.ones(3)} for layer in (1, 3, 4)
+}
+
+
+@pytest.fixture
+def trust(truth):
+    return Map(("trust",), vectors=truth.vectors, norms=truth.norms)
+
+
+def test_a_map_brings_its_arrays_to_each_layer_and_its_axis_as_the_vector(trust, truth):
+    assert isinstance(trust, LinearMapLike)
+    assert not isinstance(truth, LinearMapLike)
+    arm = Intervention.map(trust, layers=[4, 1], dose=0.5, scope="last").arm(STAMP)
+    assert [(e.layer, e.name, e.dose, e.scope) for e in arm] == [
+        (4, "linear_map", 0.5, "last"),
+        (1, "linear_map", 0.5, "last"),
+    ]
+    assert [e.weights is WEIGHTS[e.layer] for e in arm] == [True, True]
+    np.testing.assert_allclose(arm[0].v, [1, 0, 0])
+
+
+def test_maps_and_directions_are_not_mistaken_for_each_other(trust, truth):
+    with pytest.raises(ValueError, match=r"linear_map takes a LinearMap.*got a Bank"):
+        Intervention.of("linear_map", truth)
+    with pytest.raises(ValueError, match="add takes a direction; got a Map"):
+        Intervention.add(trust)
+    with pytest.raises(ValueError, match="is a blend"):
+        Intervention.map(trust, unit="norm")
+    with pytest.raises(WorkbenchError, match="no vector at layer 2"):
+        Intervention.map(trust, layers=[2])
+    with pytest.raises(MismatchError, match="width"):
+        Intervention.map(trust).arm(replace(STAMP, width=4))
+
+
+def test_numbers_by_layer_reach_the_edits_along_a_direction(truth):
+    one = Intervention.replace(truth, layers=[1, 4], value={1: 2.0, 4: -1.0})
+    assert [edit.rows for edit in one.arm(STAMP)] == [{"value": 2.0}, {"value": -1.0}]
+    two = Intervention.affine(truth, layers=[1], scale=2)
+    assert two.arm(STAMP)[0].rows == {"scale": 2.0, "offset": 0.0}
+    three = Intervention.rescale(truth, layers=[1], factor=0.5, name="half")
+    assert (three.arm(STAMP)[0].rows, three.name) == ({"factor": 0.5}, "half")
+
+
+@pytest.mark.parametrize(
+    ("edit", "numbers", "message"),
+    [
+        ("rescale", {}, "rescale needs factor"),
+        ("replace", {"factor": 1.0}, "replace needs value"),
+        ("replace", {"value": 1.0, "floor": 0.0}, "takes no floor; it takes value"),
+        ("add", {"floor": 0.0}, "add takes no floor; it takes no such numbers"),
+        ("rescale", {"factor": math.inf}, "factor inf at layer 1; expected a finite number"),
+        ("affine", {"offset": math.nan}, "offset nan"),
+        ("ablate", {"centered": True}, "ablate is not measured from a center"),
+    ],
+)
+def test_numbers_that_an_edit_does_not_take_are_refused(edit, numbers, message, truth):
+    with pytest.raises(ValueError, match=message):
+        Intervention.of(edit, truth, **numbers)
+
+
+def test_a_subspace_is_the_span_of_all_directions_layer_by_layer(truth):
+    vectors = np.array([[[3.0, 0, 4], [0, 2, 0], [1, 0, 0]], [[0, 1, 0], [0, 5, 0], [1, 1, 0]]])
+    two = replace(truth, names=("joy", "fear"), vectors=vectors.astype(np.float32))
+    one = Intervention.project_to_subspace(two, inside=0.0, outside=1.0)
+    assert one.name == "project_to_subspace joy+fear"
+    for row, edit in enumerate(one.arm(STAMP)):
+        basis = edit.weights["basis"]
+        assert len(basis) == np.linalg.matrix_rank(vectors[:, row])
+        np.testing.assert_allclose(basis @ basis.T, np.eye(len(basis)), atol=1e-6)
+        np.testing.assert_allclose(vectors[:, row] @ basis.T @ basis, vectors[:, row], atol=1e-5)
+        assert edit.rows == {"inside": 0.0, "outside": 1.0}
+    with pytest.raises(ConfigError, match="have no center to project about"):
+        Intervention.project_to_subspace(two, centered=True)
+    stronger = replace(one, dose=2.0)
+    assert stronger.arm(STAMP)[0].weights is one.arm(STAMP)[0].weights
+
+
+def test_a_kept_norm_wraps_the_edit_and_equal_ones_are_one(truth):
+    edits = [Intervention.add(truth, dose=d, keep_norm=True).arm(STAMP)[0].edit for d in (1, 2)]
+    assert edits[0] == edits[1] == KeepNorm(EDITS.create("add"))
+    assert hash(edits[0]) == hash(edits[1])

@@ -12,20 +12,34 @@ from jaxtyping import Float
 
 from workbench.errors import MismatchError, WorkbenchError
 from workbench.interventions.dose import UNITS, Gap, to_raw
+from workbench.interventions.keep_norm import KeepNorm
 from workbench.interventions.scope import check_scope
+from workbench.interventions.weights import (
+    MAP,
+    SUBSPACE,
+    Weights,
+    refuse_other_parts,
+    weights_of,
+)
 from workbench.registry import EDITS
-from workbench.types import Arm, DirectionsLike, LayerEdit, ModelStamp, ndarray
+from workbench.types import Arm, DirectionsLike, LayerEdit, LinearMapLike, ModelStamp, ndarray
 
 Threshold = float | int | Mapping[int, float]
 """One number for every layer, or one by layer."""
+_DEFAULTS: dict[str, dict[str, Threshold]] = {
+    "cap": {"floor": -math.inf, "ceiling": math.inf},
+    "affine": {"scale": 1.0, "offset": 0.0},
+    SUBSPACE: {"inside": 1.0, "outside": 0.0},
+}
+_FINITE = ("affine", "replace", "rescale", SUBSPACE)
 
 
 @dataclass(frozen=True, eq=False)
 class Intervention:
     """What to do, where, how strongly and at which tokens; `arm` makes it concrete.
 
-    Make one with `add`, `ablate` or `cap`; ``dataclasses.replace(one, dose=2.0)`` gives another
-    dose of the same.
+    Make one with `add`, `ablate`, `cap` and the like; ``dataclasses.replace(one, dose=2.0)`` gives
+    another dose of the same.
     """
 
     directions: DirectionsLike
@@ -37,11 +51,17 @@ class Intervention:
     rows: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Further numbers of the edit, by layer, such as ``floor``."""
     name: str = ""
+    weights: Weights = field(default_factory=dict)
+    """Arrays of the edit, by layer, such as a map's ``W`` and ``b``."""
+    keep_norm: bool = False
+    """Restore the length of every edited state."""
 
     def __post_init__(self) -> None:
-        _check_single(self.directions)
+        if self.edit != SUBSPACE:
+            _check_single(self.directions)
         _check_layers(self.layers, self.directions)
         check_scope(self.scope)
+        refuse_other_parts(self.edit, self.rows, self.weights)
         if self.unit not in UNITS:
             raise ValueError(f"unit {self.unit!r}; expected one of {', '.join(UNITS)}")
         if self.edit != "add" and self.unit != "raw":
@@ -63,25 +83,44 @@ class Intervention:
         unit: str = "raw",
         scope: str = "all",
         name: str | None = None,
+        keep_norm: bool = False,
+        centered: bool = False,
         **thresholds: Threshold,
     ) -> Intervention:
         """Return the intervention of a registered edit, whose further numbers are ``thresholds``.
 
+        Args:
+            edit: name in the registry of edits.
+            directions: exactly one; several for ``project_to_subspace``, a map for ``linear_map``.
+            layers: block indices edited together; by default all of the directions'.
+            dose: in ``unit``; a blend (0 none, 1 full) for every edit but ``add``.
+            unit: ``raw``, ``norm`` or ``gap``.
+            scope: which tokens.
+            name: for tables; by default the edit's and the direction's.
+            keep_norm: restore the length of every edited state, so that only its direction changes.
+            centered: measure a subspace from the directions' frozen center, not from the origin.
+            thresholds: numbers of the edit, for all layers or by layer.
+
         Raises:
             WorkbenchError: an unknown edit or scope, or a layer that the directions lack.
             ValueError: several directions, a unit that the edit does not have, a dose that is not
-                finite, or thresholds that make no band.
+                finite, thresholds that make no band, or numbers that the edit does not take.
         """
         EDITS.factory(edit)
-        _check_single(directions)
+        if edit != SUBSPACE:
+            _check_single(directions)
         at = tuple(int(layer) for layer in (directions.layers if layers is None else layers))
-        if edit == "cap":
-            thresholds = {"floor": -math.inf, "ceiling": math.inf, **thresholds}
-        rows = {key: _by_layer(key, value, at) for key, value in thresholds.items()}
+        _check_layers(at, directions)
+        numbers = {**_DEFAULTS.get(edit, {}), **thresholds}
+        rows = {key: _by_layer(key, value, at) for key, value in numbers.items()}
         if edit == "cap":
             _check_band(rows["floor"], rows["ceiling"])
-        title = name if name is not None else f"{edit} {directions.names[0]}"
-        return cls(directions, edit, at, float(dose), unit, scope, rows, title)
+        elif edit in _FINITE:
+            _check_finite(rows)
+        weights = weights_of(edit, directions, at, centered=centered)
+        title = name if name is not None else f"{edit} {'+'.join(directions.names)}"
+        shown = (float(dose), unit, scope, rows, title)
+        return cls(directions, edit, at, *shown, weights=weights, keep_norm=keep_norm)
 
     @classmethod
     def add(cls, directions: DirectionsLike, **settings: Any) -> Intervention:
@@ -137,6 +176,102 @@ class Intervention:
         """
         return cls.of("cap", directions, floor=floor, ceiling=ceiling, **settings)
 
+    @classmethod
+    def map(cls, linear_map: LinearMapLike, **settings: Any) -> Intervention:
+        """Move every state by ``dose * (W h + b)``.
+
+        Args:
+            linear_map: as ``wb.fit_map`` or ``wb.open_map`` give.
+            settings: ``layers`` (all of the map's by default), ``dose`` (0 none, 1 the whole map),
+                ``scope``, ``keep_norm`` and ``name``, as in `of`.
+
+        Raises:
+            WorkbenchError: a layer that the map lacks, or an unknown scope.
+            ValueError: a direction, a unit other than raw, or a dose that is not finite.
+        """
+        return cls.of(MAP, linear_map, **settings)
+
+    @classmethod
+    def rescale(
+        cls, directions: DirectionsLike, *, factor: Threshold, **settings: Any
+    ) -> Intervention:
+        """Multiply the coordinate along the direction by ``factor`` (1 nothing, 0 ablates).
+
+        Args:
+            directions: exactly one direction.
+            factor: for all layers or by layer.
+            settings: ``layers``, ``dose`` (a blend), ``scope``, ``keep_norm`` and ``name``.
+
+        Raises:
+            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            ValueError: several directions, or a number that is not finite.
+        """
+        return cls.of("rescale", directions, factor=factor, **settings)
+
+    @classmethod
+    def affine(
+        cls,
+        directions: DirectionsLike,
+        *,
+        scale: Threshold = 1.0,
+        offset: Threshold = 0.0,
+        **settings: Any,
+    ) -> Intervention:
+        """Make the coordinate ``c`` along the unit direction into ``scale * c + offset``.
+
+        Args:
+            directions: exactly one direction.
+            scale: for all layers or by layer.
+            offset: residual-stream units, for all layers or by layer.
+            settings: ``layers``, ``dose`` (a blend), ``scope``, ``keep_norm`` and ``name``.
+
+        Raises:
+            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            ValueError: several directions, or a number that is not finite.
+        """
+        return cls.of("affine", directions, scale=scale, offset=offset, **settings)
+
+    @classmethod
+    def replace(
+        cls, directions: DirectionsLike, *, value: Threshold, **settings: Any
+    ) -> Intervention:
+        """Set the coordinate along the unit direction; with a mean coordinate, ablate to the mean.
+
+        Args:
+            directions: exactly one direction.
+            value: residual-stream units, for all layers or by layer.
+            settings: ``layers``, ``dose`` (a blend), ``scope``, ``keep_norm`` and ``name``.
+
+        Raises:
+            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            ValueError: several directions, or a number that is not finite.
+        """
+        return cls.of("replace", directions, value=value, **settings)
+
+    @classmethod
+    def project_to_subspace(
+        cls,
+        directions: DirectionsLike,
+        *,
+        inside: Threshold = 1.0,
+        outside: Threshold = 0.0,
+        **settings: Any,
+    ) -> Intervention:
+        """Scale what lies in the span of all the directions, and what lies outside of it.
+
+        Args:
+            directions: one or more; the span is taken layer by layer.
+            inside: 1 keeps the subspace; 0 with ``outside`` 1 removes it.
+            outside: 0 removes all but the subspace.
+            settings: ``centered`` (measure from the directions' center, not the origin),
+                ``layers``, ``dose`` (a blend), ``scope``, ``keep_norm`` and ``name``.
+
+        Raises:
+            WorkbenchError: a layer or center that the directions lack, or an unknown scope.
+            ValueError: a number that is not finite.
+        """
+        return cls.of(SUBSPACE, directions, inside=inside, outside=outside, **settings)
+
     def arm(
         self,
         stamp: ModelStamp | None = None,
@@ -170,17 +305,18 @@ class Intervention:
         vector = np.asarray(self.directions.vectors[0, row], np.float64)
         length = _length(vector, self.directions.names[0], layer)
         norm = None if norms is None else float(norms[row])
-        dose = self.dose
+        dose, edit = self.dose, EDITS.create(self.edit)
         if self.edit == "add":
             dose = to_raw(self.dose, self.unit, length=length, norm=norm, gap=gap)
         return LayerEdit(
             layer=layer,
             name=self.edit,
-            edit=EDITS.create(self.edit),
+            edit=KeepNorm(edit) if self.keep_norm else edit,
             v=(vector / length).astype(np.float32),
             dose=dose,
             scope=self.scope,
             rows={name: by_layer[layer] for name, by_layer in self.rows.items()},
+            weights=self.weights.get(layer, {}),
         )
 
 
@@ -207,7 +343,7 @@ def _check_layers(layers: Sequence[int], directions: DirectionsLike) -> None:
 
 def _by_layer(name: str, threshold: Threshold, layers: Sequence[int]) -> dict[int, float]:
     if not isinstance(threshold, Mapping):
-        return {layer: float(threshold) for layer in layers}
+        threshold = dict.fromkeys(layers, threshold)
     missing = [layer for layer in layers if layer not in threshold]
     if missing:
         raise ValueError(
@@ -231,6 +367,13 @@ def _check_band(floors: Mapping[int, float], ceilings: Mapping[int, float]) -> N
                 f"layer {layer}: floor {floor} above ceiling {ceiling}; swap them, or turn the "
                 "direction's sign"
             )
+
+
+def _check_finite(rows: Mapping[str, Mapping[int, float]]) -> None:
+    for name, by_layer in rows.items():
+        for layer, value in by_layer.items():
+            if not math.isfinite(value):
+                raise ValueError(f"{name} {value} at layer {layer}; expected a finite number")
 
 
 def _length(vector: ndarray, name: str, layer: int) -> float:

@@ -19,11 +19,20 @@ def blend(
     dose: Float[Tensor, " b"],
 ) -> Float[Tensor, "b t d"]:
     """Return ``h + dose * moved * v`` in the dtype of ``h``; rows with dose 0 bit for bit."""
-    wide = widen(h)
-    edited = wide + (dose[:, None] * moved)[..., None] * v[:, None]
+    v = v.to(moved.dtype)
+    edited = torch.addcmul(h, (dose[:, None] * moved)[..., None], v[:, None])
+    return torch.where((dose == 0)[:, None, None], h, edited.to(h.dtype))
+
+
+def part_way(
+    h: Float[Tensor, "b t d"], shift: Float[Tensor, "b t d"], dose: Float[Tensor, " b"]
+) -> Float[Tensor, "b t d"]:
+    """Return ``h + dose * shift`` in the dtype of ``h``; rows with dose 0 bit for bit."""
+    edited = torch.addcmul(h, dose.to(shift.dtype)[:, None, None], shift)
     return torch.where((dose == 0)[:, None, None], h, edited.to(h.dtype))
 
 
 def along(h: Float[Tensor, "b t d"], v: Float[Tensor, "b d"]) -> Float[Tensor, "b t"]:
     """Return the coordinate of ``h`` along ``v``."""
-    return torch.einsum("btd,bd->bt", widen(h), v.to(widen(h).dtype))
+    wide = widen(h)
+    return torch.einsum("btd,bd->bt", wide, v.to(wide.dtype))
