@@ -46,8 +46,8 @@ class Ccs(BaseEstimator):
         self,
         starts: int = FEWEST_STARTS,
         steps: int = 1000,
-        rate: float = 1e-3,
-        decay: float = 0.1,
+        rate: float | int = 1e-3,
+        decay: float | int = 0.1,
         seed: int = 0,
     ) -> None:
         self.starts = starts

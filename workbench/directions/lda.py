@@ -30,7 +30,7 @@ class Lda(BaseEstimator):
 
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, shrinkage: float | None = None, center: bool = True) -> None:
+    def __init__(self, shrinkage: float | int | None = None, center: bool = True) -> None:
         self.shrinkage = shrinkage
         self.center = center
 

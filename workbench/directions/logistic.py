@@ -37,10 +37,10 @@ class Logistic(BaseEstimator):
 
     def __init__(
         self,
-        C: float | None = 1.0,
+        C: float | int | None = 1.0,
         center: bool = True,
         max_iter: int = 5000,
-        tolerance: float = 1e-6,
+        tolerance: float | int = 1e-6,
     ) -> None:
         self.C = C
         self.center = center

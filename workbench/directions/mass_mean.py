@@ -42,7 +42,7 @@ class MassMean(BaseEstimator):
         balance: bool = False,
         center: bool = False,
         whiten: bool = False,
-        tolerance: float = 1e-3,
+        tolerance: float | int = 1e-3,
     ) -> None:
         self.balance = balance
         self.center = center
