@@ -89,6 +89,8 @@ def answer(
         [job.values[row] for row in rows],
         [job.log.realised(row) for row in rows],
         [job.log.engaged(row) for row in rows],
+        [sum(entry.n for entry in job.log.rows if entry.arm == row) for row in rows],
+        job.limits.budget,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+from workbench.engine.shared import Rows, behind
 from workbench.types import Subject
 
 GROWING = (DynamicLayer, DynamicSlidingWindowLayer)
@@ -61,24 +61,18 @@ def chosen_rows(
 ) -> Any:
     """Return a cache of ``length`` columns with these rows of the given layers, else stand-ins.
 
-    A stand-in has the length of a layer and none of its content: enough for attention masks, which
-    a model may size by any layer's cache, and useless to a block, which therefore must not run.
+    Rows are not copied: each block repeats its own columns while it runs (see `shared`). A stand-in
+    has the length of a layer and none of its content: enough for attention masks, which a model may
+    size by any layer's cache, and useless to a block, which therefore must not run.
     """
     live = set(layers)
+    chosen = Rows(rows.cpu())
     made = fresh_cache(subject)
     made.layers = [
-        _rows_of(layer, rows) if number in live else _stand_in(empty, length)
+        behind(layer, chosen) if number in live else _stand_in(empty, length)
         for number, (layer, empty) in enumerate(zip(cache.layers, made.layers, strict=True))
     ]
     return made
-
-
-def _rows_of(layer: Any, rows: Int[Tensor, " b"]) -> Any:
-    chosen = copy.copy(layer)
-    index = rows.to(layer.keys.device)
-    chosen.keys = layer.keys.index_select(0, index)
-    chosen.values = layer.values.index_select(0, index)
-    return chosen
 
 
 def _stand_in(layer: Any, length: int) -> Any:

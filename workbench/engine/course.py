@@ -201,7 +201,9 @@ class Course:
         del cache
         width = max(1, t - prompts.cut - self.unit.split)
         for piece, past in pasts:
-            size = self.limits.at_once(len(piece), rows * width, rows * t if keeps else 0)
+            size = self.limits.at_once(
+                len(piece), rows * width, rows * t if keeps else 0, 1 if self.unit.split else rows
+            )
             for chunk in chunks_of(len(piece), size):
                 own = piece[chunk.start : chunk.stop]
                 made = self._own_cache(prompts, piece, own, past, keeps)
@@ -374,13 +376,18 @@ class Course:
     def _keep_logits(
         self, branch: Branch, prompts: Prompts, logits: Float[Tensor, "p a v"]
     ) -> None:
+        wanted: dict[tuple[int, ...] | None, list[tuple[int, int, int]]] = {}
         for place, row in enumerate(prompts.heads):
             for slot, read in enumerate(prompts.requests[row].reads):
                 if isinstance(read, LogitsRead):
-                    logprobs = logits[place].float().log_softmax(-1)
-                    kept = logprobs if read.keep is None else logprobs[:, list(read.keep)]
-                    for arm, value in zip(branch.arms, kept.cpu().numpy(), strict=True):
-                        self.put(arm, prompts.numbers[row], slot, value)
+                    wanted.setdefault(read.keep, []).append((place, prompts.numbers[row], slot))
+        for keep, owners in wanted.items():
+            chosen = torch.tensor([place for place, _, _ in owners], device=logits.device)
+            logprobs = logits[chosen].float().log_softmax(-1)
+            kept = (logprobs if keep is None else logprobs[..., list(keep)]).cpu().numpy()
+            for (_, number, slot), values in zip(owners, kept, strict=True):
+                for arm, value in zip(branch.arms, values, strict=True):
+                    self.put(arm, number, slot, value)
 
     def _finish(self, prompts: Prompts, harvest: Harvest) -> None:
         """Hand out residual reads and sums over candidates."""

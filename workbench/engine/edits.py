@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from workbench.engine.blocks import check_layers, hidden_of, watching, with_hidden
-from workbench.errors import MismatchError
+from workbench.engine.forward import dtype_of
+from workbench.errors import ConfigError, MismatchError
 from workbench.interventions import EditLog
 from workbench.interventions.log import EditKey
+from workbench.interventions.precision import widen
 from workbench.interventions.scope import check_scope
 from workbench.types import Arm, Edit, LayerEdit, Subject
 
@@ -30,22 +33,38 @@ class Group:
 
     key: EditKey
     edit: Edit
-    v: Float[np.ndarray, "a d"]
-    dose: Float[np.ndarray, " a"]
-    numbers: Mapping[str, Float[np.ndarray, " a"]]
+    v: Float[Tensor, "a d"]
+    dose: Float[Tensor, " a"]
+    numbers: Mapping[str, Float[Tensor, " a"]]
+    weights: Mapping[str, Tensor]
+    """What all its arms share."""
+
+    def to(self, device: torch.device) -> Group:
+        """Return the same with its tensors on a device."""
+        numbers, weights = (
+            {name: values.to(device) for name, values in part.items()}
+            for part in (self.numbers, self.weights)
+        )
+        v, dose = self.v.to(device), self.dose.to(device)
+        return replace(self, v=v, dose=dose, numbers=numbers, weights=weights)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A group on the rows of a batch and on their device."""
+    """Which rows of a batch have a group's edit, and as which arm."""
 
     rows: Int[Tensor, " b"] | None
     """Rows that have the edit; None for all."""
-    slots: Int[Tensor, " b"]
-    """For each of these rows, its arm's slot in the group."""
-    v: Float[Tensor, "b d"]
-    dose: Float[Tensor, " b"]
-    numbers: Mapping[str, Float[Tensor, " b"]]
+    slots: Int[Tensor, " b"] | int
+    """For each of these rows, its arm's slot in the group; a number where it is one for all."""
+    n: int
+    """How many they are."""
+
+    def of(self, values: Float[Tensor, "a ..."]) -> Float[Tensor, "b ..."]:
+        """Return what each of the rows has of a group's values."""
+        if isinstance(self.slots, int):
+            return values[self.slots].expand(self.n, *values.shape[1:])
+        return values[self.slots]
 
 
 class Pass:
@@ -96,7 +115,8 @@ class LiveEdits:
         for group in _grouped(subject, arms):
             self.groups[group.key.layer].append(group)
             log.expect(group.key)
-        self._placed: dict[EditKey, tuple[Any, Placed]] = {}
+        self._homes: dict[tuple[EditKey, torch.device], Group] = {}
+        self._placed: dict[tuple[EditKey, tuple[int, ...], torch.device], Placed] = {}
 
     @property
     def layers(self) -> list[int]:
@@ -120,60 +140,73 @@ class LiveEdits:
         return h
 
     def _apply(self, group: Group, h: Tensor, current: Pass) -> Tensor:
-        placed = self._place(group, current.arms, h)
-        if not len(placed.slots):
+        placed = self._place(group, current.arms, h.device)
+        if not placed.n:
             return h
+        own = self._at_home(group, h.device)
         mask, counted = current.masks(group.key.scope, h.device)
         t = h.shape[1]  # some families run late blocks on the last columns alone
         mask, counted = mask[:, -t:], counted[:, -t:]
-        before = h
+        before, v = h, placed.of(own.v)
         if placed.rows is not None:
             before, mask, counted = h[placed.rows], mask[placed.rows], counted[placed.rows]
-        edited = group.edit(before, placed.v, placed.dose, **placed.numbers)
+        numbers = {name: placed.of(values) for name, values in own.numbers.items()}
+        edited = group.edit(before, v, placed.of(own.dose), **numbers, **own.weights)
         after = torch.where(mask[..., None], edited, before)
-        self.log.add(group.key, _tally(before, after, placed, counted, len(group.key.arms)))
+        sums = _sums(before, after, v, counted)
+        self.log.add(group.key, _by_slot(sums, placed.slots, len(group.key.arms)))
         return after if placed.rows is None else h.index_copy(0, placed.rows, after)
 
-    def _place(self, group: Group, arms: tuple[int, ...], h: Tensor) -> Placed:
-        """Put a group's vectors on the block's own device, once as long as the rows stay."""
-        key = (arms, h.device)
-        kept = self._placed.get(group.key)
-        if kept is None or kept[0] != key:
-            kept = (key, _place(group, arms, h.device))
-            self._placed[group.key] = kept
-        return kept[1]
+    def _at_home(self, group: Group, device: torch.device) -> Group:
+        """Put a group's vectors on a block's own device, once."""
+        if (group.key, device) not in self._homes:
+            self._homes[group.key, device] = group.to(device)
+        return self._homes[group.key, device]
+
+    def _place(self, group: Group, arms: tuple[int, ...], device: torch.device) -> Placed:
+        """Find a group's rows, once for batches whose rows have the same arms."""
+        key = (group.key, arms, device)
+        if key not in self._placed:
+            self._placed[key] = _place(group, arms, device)
+        return self._placed[key]
 
 
 def _place(group: Group, arms: tuple[int, ...], device: torch.device) -> Placed:
     slot_of = {arm: slot for slot, arm in enumerate(group.key.arms)}
     rows = [row for row, arm in enumerate(arms) if arm in slot_of]
-    slots = np.array([slot_of[arms[row]] for row in rows], np.int64)
+    slots = [slot_of[arms[row]] for row in rows]
 
-    def put(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+    def put(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long).to(device)
 
     return Placed(
-        rows=None if len(rows) == len(arms) else put(np.array(rows, np.int64)),
-        slots=put(slots),
-        v=put(group.v[slots]),
-        dose=put(group.dose[slots]),
-        numbers={name: put(values[slots]) for name, values in group.numbers.items()},
+        rows=None if len(rows) == len(arms) else put(rows),
+        slots=slots[0] if len(set(slots)) == 1 else put(slots),
+        n=len(rows),
     )
 
 
-def _tally(
-    before: Tensor, after: Tensor, placed: Placed, counted: Bool[Tensor, "b t"], n_arms: int
-) -> Float[Tensor, "a 3"]:
-    """Sum, by arm, positions in scope, positions that moved, and the shift along the direction."""
-    exact = torch.promote_types(before.dtype, torch.float32)
-    delta = after.to(exact) - before.to(exact)
-    shift = torch.einsum("btd,bd->bt", delta, placed.v.to(exact))
-    moved = delta.norm(dim=-1) > MOVED * before.to(exact).norm(dim=-1)
+def _sums(
+    before: Tensor, after: Tensor, v: Float[Tensor, "b d"], counted: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b 3"]:
+    """Sum, by row, positions in scope, positions that moved, and the shift along the direction."""
+    wide = widen(before)
+    delta = after - wide
+    shift = torch.einsum("btd,bd->bt", delta, v.to(wide.dtype))
+    moved = delta.norm(dim=-1) > MOVED * wide.norm(dim=-1)
     parts = (counted, counted & moved, torch.where(counted, shift, 0))
-    sums = torch.stack([part.sum(1, dtype=_finest(before)) for part in parts], 1)
-    return torch.zeros(n_arms, 3, dtype=sums.dtype, device=sums.device).index_add_(
-        0, placed.slots, sums
-    )
+    return torch.stack([part.sum(1, dtype=_finest(before)) for part in parts], 1)
+
+
+def _by_slot(
+    sums: Float[Tensor, "b 3"], slots: Int[Tensor, " b"] | int, n_arms: int
+) -> Float[Tensor, "a 3"]:
+    """Add up the rows of each arm."""
+    total = torch.zeros(n_arms, 3, dtype=sums.dtype, device=sums.device)
+    if isinstance(slots, int):
+        total[slots] = sums.sum(0)
+        return total
+    return total.index_add_(0, slots, sums)
 
 
 def _finest(h: Tensor) -> torch.dtype:
@@ -188,22 +221,28 @@ def _grouped(subject: Subject, arms: Sequence[Arm]) -> list[Group]:
         for edit in arm:
             _check(subject, edit)
             place = (edit.layer, order[edit.layer], edit.name, edit.scope)
-            found[*place, edit.edit, tuple(sorted(edit.rows))].append((number, edit))
+            parts = (tuple(sorted(edit.rows)), id(edit.weights) if edit.weights else None)
+            found[*place, edit.edit, *parts].append((number, edit))
             order[edit.layer] += 1
     ordered = sorted(found.items(), key=lambda item: item[0][:4])
     return [_group(kind, members) for kind, members in ordered]
 
 
 def _group(kind: tuple[Any, ...], members: Sequence[tuple[int, LayerEdit]]) -> Group:
-    layer, order, name, scope, edit, numbers = kind
+    layer, order, name, scope, edit, numbers, _ = kind
+    weights = members[0][1].weights
     return Group(
         key=EditKey(layer, order, name, scope, tuple(arm for arm, _ in members)),
         edit=edit,
-        v=np.stack([member.v for _, member in members]).astype(np.float32),
-        dose=np.array([member.dose for _, member in members], np.float32),
+        v=torch.from_numpy(np.stack([member.v for _, member in members]).astype(np.float32)),
+        dose=torch.tensor([member.dose for _, member in members], dtype=torch.float32),
         numbers={
-            number: np.array([member.rows[number] for _, member in members], np.float32)
+            number: torch.tensor([member.rows[number] for _, member in members]).float()
             for number in numbers
+        },
+        weights={
+            weight: torch.from_numpy(np.require(values, np.float32, ["C", "W"]))
+            for weight, values in weights.items()
         },
     )
 
@@ -216,3 +255,23 @@ def _check(subject: Subject, edit: LayerEdit) -> None:
             f"an edit of block {edit.layer} has a vector of width {edit.v.shape[-1]}, but "
             f"{subject.ref.key} has width {subject.width}; make the direction again from it"
         )
+    _check_range(subject, edit)
+
+
+def _check_range(subject: Subject, edit: LayerEdit) -> None:
+    """Refuse numbers that the edit's arithmetic, or what it adds, cannot hold.
+
+    Raises:
+        ConfigError: one would become infinite.
+    """
+    size = float(np.abs(edit.v).max()) if edit.name == "add" else 1.0
+    kinds = {str(dtype): torch.finfo(dtype).max for dtype in (torch.float32, dtype_of(subject))}
+    for name, value in {"dose": edit.dose * size, **edit.rows}.items():
+        for dtype, largest in kinds.items():
+            if largest < abs(value) < math.inf:
+                shown = edit.dose if name == "dose" else value
+                raise ConfigError(
+                    f"{edit.name} at block {edit.layer} has {name} {shown:g}, which {dtype} cannot "
+                    f"hold (its largest number is {largest:.3g}), so every token would become "
+                    f"infinite; give a smaller {name}, or load the model in a wider dtype"
+                )

@@ -7,7 +7,7 @@ import gc
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -55,11 +55,15 @@ class Inputs:
     mask: Shaped[Tensor, "b ..."]
     """1 on real tokens, over cached and new columns; or an additive mask (b, 1, t, s)."""
     positions: Int[Tensor, "b t"]
+    full: bool = field(default=False, kw_only=True)
+    """Known to hold no pad, so that nobody need ask the device."""
 
     def repeat(self, times: int) -> Inputs:
         """Repeat each row, copies of a row side by side."""
-        parts = (self.ids, self.mask, self.positions)
-        return Inputs(*(part.repeat_interleave(times, 0) for part in parts))
+        ids, mask, positions = (
+            part.repeat_interleave(times, 0) for part in (self.ids, self.mask, self.positions)
+        )
+        return Inputs(ids, mask, positions, full=self.full)
 
 
 def positions_of(mask: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
@@ -76,6 +80,12 @@ def device_of(subject: Subject) -> torch.device:
     return device
 
 
+def dtype_of(subject: Subject) -> torch.dtype:
+    """Return the dtype of hidden states: that of the embedding."""
+    dtype: torch.dtype = subject.model.get_input_embeddings().weight.dtype
+    return dtype
+
+
 def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Inputs:
     """Pad rows of ids on the left."""
     width = max(len(row) for row in rows)
@@ -84,7 +94,8 @@ def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> I
     for number, row in enumerate(rows):
         ids[number, width - len(row) :] = torch.tensor(row)
         mask[number, width - len(row) :] = 1
-    return Inputs(ids.to(device), mask.to(device), positions_of(mask).to(device))
+    full = all(len(row) == width for row in rows)
+    return Inputs(ids.to(device), mask.to(device), positions_of(mask).to(device), full=full)
 
 
 def pad_id(subject: Subject) -> int:
@@ -96,13 +107,18 @@ def pad_id(subject: Subject) -> int:
 
 
 def run(subject: Subject, inputs: Inputs, cache: Any = None) -> Any:
-    """Run the model's own forward; position ids go along wherever the family takes them."""
+    """Run the model's own forward; position ids go along wherever the family takes them.
+
+    With a cache, rows without pads go without a mask: a model looks for pads in a mask that it is
+    given, which waits for the device.
+    """
     kwargs: dict[str, Any] = {"use_cache": cache is not None}
     if cache is not None:
         kwargs["past_key_values"] = cache
     if _takes_positions(forward_of(subject.model)):
         kwargs["position_ids"] = inputs.positions
-    return subject.model(input_ids=inputs.ids, attention_mask=inputs.mask, **kwargs)
+    mask = None if inputs.full and cache is not None else inputs.mask
+    return subject.model(input_ids=inputs.ids, attention_mask=mask, **kwargs)
 
 
 @contextmanager

@@ -6,16 +6,20 @@ Pure: a plan needs token ids, arms and a few facts about the model, and runs no 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from workbench.engine.prefixes import shared_prefixes
 from workbench.types import Arm
 
 LOGITS = 2**26
 """Logits held at once, a quarter of a gibibyte in float32."""
-CACHED = 4
-"""Cached columns that a batch may repeat, in multiples of the token budget."""
+CACHED = 16
+"""Cached columns that one block may repeat at once, in multiples of the token budget."""
+HELD = 4
+"""Columns of shared beginnings kept over batches, every block's, in multiples of the budget."""
+ENOUGH = 2048
+"""Tokens of a forward beyond which more of them take hardly less time each."""
 SHORTCUTS = frozenset({"trunk", "last", "prefix", "candidates", "stop"})
 """Blocks below the edits once; the prompt's cache kept where only its last token is edited; tokens
 that prompts begin with once; candidates on the prompt's cache; no block after the deepest read."""
@@ -39,9 +43,16 @@ class Limits:
         return max(1, LOGITS // self.vocabulary)
 
     def at_once(self, n: int, fed: int, cached: int = 0, heads: int = 1) -> int:
-        """How many arms fit, each feeding tokens, repeating cached columns, and with some heads."""
+        """How many arms to run at once, each feeding tokens, repeating cached columns, with heads.
+
+        As many as fit, but where a forward is large even with fewer, a divisor of their number:
+        then all arms run in batches of one shape, which rounds alike.
+        """
         fitting = min(self.budget // max(1, fed), CACHED * self.budget // max(1, cached))
-        return max(1, min(n, fitting, self.positions // max(1, heads)))
+        fitting = max(1, min(n, fitting, self.positions // max(1, heads)))
+        even = next(size for size in range(fitting, 0, -1) if n % size == 0)
+        runs = -(-n // fitting)
+        return even if even * fed >= ENOUGH else -(-n // runs)
 
     def halved(self) -> Limits:
         return Limits(max(1, self.budget // 2), self.vocabulary)
@@ -82,6 +93,43 @@ class Batch:
     numbers: tuple[int, ...]
     prefixes: tuple[int, ...] = ()
     """For each, its row among the unit's prefixes; empty where there are none."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What arms and prompts have in common."""
+
+    contexts: int
+    """Different edits of the tokens before the last one."""
+    arms: int
+    trunk: bool
+    """Whether blocks up to the lowest edited one run once for all arms."""
+    prefix: bool
+    """Whether shared beginnings run once."""
+    split: bool
+    """Whether the last prompt token runs on its own, on the cache of the rest."""
+
+    def packed(self, lengths: Sequence[int], before: int, limits: Limits) -> Iterator[list[int]]:
+        """Cut prompts of some lengths, on caches of so many columns, into batches.
+
+        Where blocks are shared a batch fills the budget by itself, and arms run in turn. Batches
+        too small for that hold so few prompts that all arms run at once.
+        """
+
+        def fits(rows: int, width: int, together: int) -> bool:
+            repeated = self.arms if self.split else together
+            fed = rows * max(1, width - self.split) * together
+            cached = rows * (before + width) * repeated / CACHED
+            return max(fed, cached) <= limits.budget and rows * repeated <= limits.positions
+
+        turns = 1 if self.trunk else self.contexts
+        for run in packed(lengths, lambda rows, width, _: fits(rows, width, turns)):
+            if len(run) * max(lengths[member] for member in run) >= ENOUGH:
+                yield run
+                continue
+            own = [lengths[member] for member in run]
+            for part in packed(own, lambda rows, width, _: fits(rows, width, self.contexts)):
+                yield [run[place] for place in part]
 
 
 @dataclass(frozen=True)
@@ -189,9 +237,8 @@ def make_plan(
     reasons = _reasons(wants, arms, facts, shortcuts)
     limits = Limits(budget, facts.vocabulary)
     contexts, context_of = _contexts(arms, "last" not in reasons)
-    units = units_of(
-        wants, range(len(wants)), (len(contexts), len(arms)), facts, limits, "prefix" not in reasons
-    )
+    sharing = _sharing(contexts, arms, {"trunk", "prefix"} - set(reasons))
+    units = units_of(wants, range(len(wants)), sharing, facts, limits)
     if "prefix" not in reasons and not any(unit.prefixes for unit in units):
         reasons["prefix"] = "no prompts begin alike for long enough"
     fork = None if "trunk" in reasons else lowest_edited(arms)
@@ -205,8 +252,13 @@ def make_plan(
 
 def replan(plan: Plan, wants: Sequence[Want], numbers: Sequence[int], limits: Limits) -> list[Unit]:
     """Cut what is left of a plan's requests again, within other limits."""
-    counts = (len(plan.contexts), len(plan.arms))
-    return units_of(wants, numbers, counts, plan.facts, limits, "prefix" in plan.shortcuts)
+    sharing = _sharing(plan.contexts, plan.arms, plan.shortcuts)
+    return units_of(wants, numbers, sharing, plan.facts, limits)
+
+
+def _sharing(contexts: Sequence[Arm], arms: Sequence[Arm], used: Collection[str]) -> Sharing:
+    split = len(contexts) < len(arms)
+    return Sharing(len(contexts), len(arms), "trunk" in used, "prefix" in used, split)
 
 
 def lowest_edited(arms: Sequence[Arm]) -> int | None:
@@ -242,10 +294,7 @@ def _contexts(arms: Sequence[Arm], late: bool) -> tuple[list[Arm], list[int]]:
     context_of = []
     for arm in arms:
         early = tuple(edit for edit in arm if edit.scope != "last")
-        key = tuple(
-            (e.layer, e.name, e.edit, e.v.tobytes(), e.dose, e.scope, tuple(sorted(e.rows.items())))
-            for e in early
-        )
+        key = tuple(edit.key for edit in early)
         if key not in places:
             places[key] = len(contexts)
             contexts.append(early)
@@ -256,10 +305,9 @@ def _contexts(arms: Sequence[Arm], late: bool) -> tuple[list[Arm], list[int]]:
 def units_of(
     wants: Sequence[Want],
     numbers: Sequence[int],
-    counts: tuple[int, int],
+    sharing: Sharing,
     facts: Facts,
     limits: Limits,
-    prefix: bool,
 ) -> list[Unit]:
     """Cut requests into batches.
 
@@ -269,10 +317,9 @@ def units_of(
     Args:
         wants: of all requests.
         numbers: the requests to cut.
-        counts: of contexts and arms.
+        sharing: what arms and prompts share.
         facts: of the model.
         limits: of one forward.
-        prefix: whether shared beginnings run once.
     """
     pools: dict[tuple[bool, bool], list[int]] = {}
     for number in numbers:
@@ -281,9 +328,9 @@ def units_of(
             pools.setdefault((want.head, len(want.ids) == 1), []).append(number)
     units: list[Unit] = []
     for (_, single), pool in sorted(pools.items()):
-        own = (counts[1], counts[1]) if single else counts
+        own = replace(sharing, contexts=sharing.arms, split=False) if single else sharing
         rest = pool
-        if prefix and not single:
+        if sharing.prefix and not single:
             groups = shared_prefixes([wants[number].ids for number in pool])
             named = [(length, [pool[member] for member in members]) for length, members in groups]
             units += _prefixed(wants, named, own, facts, limits)
@@ -294,30 +341,22 @@ def units_of(
 
 
 def _alone(
-    wants: Sequence[Want], numbers: Sequence[int], counts: tuple[int, int], limits: Limits
+    wants: Sequence[Want], numbers: Sequence[int], sharing: Sharing, limits: Limits
 ) -> Iterator[Unit]:
-    contexts, arms = counts
-    split = contexts < arms
     order = sorted(numbers, key=lambda n: (len(wants[n].ids), max(wants[n].lines, default=0)))
-
-    def fits(rows: int, width: int, _total: int) -> bool:
-        fed = rows * (width - 1) * contexts if split else rows * width * arms
-        cached = rows * width * arms / CACHED if split else 0
-        return max(fed, cached) <= limits.budget and rows * arms <= limits.positions
-
-    for members in packed([len(wants[n].ids) for n in order], fits):
+    for members in sharing.packed([len(wants[n].ids) for n in order], 0, limits):
         batch = Batch(tuple(order[member] for member in members))
-        yield Unit((batch,), ((range(contexts),),), split=split)
+        yield Unit((batch,), ((range(sharing.contexts),),), split=sharing.split)
 
 
 def _prefixed(
     wants: Sequence[Want],
     groups: Sequence[tuple[int, Sequence[int]]],
-    counts: tuple[int, int],
+    sharing: Sharing,
     facts: Facts,
     limits: Limits,
 ) -> Iterator[Unit]:
-    contexts, arms = counts
+    contexts = sharing.contexts
     order = sorted(groups, key=lambda group: group[0])
 
     def fits(rows: int, width: int, _total: int) -> bool:
@@ -327,45 +366,37 @@ def _prefixed(
         chosen = [order[member] for member in members]
         columns = len(chosen) * max(length for length, _ in chosen)
         together = limits.at_once(contexts, columns)
-        held = max(together, min(contexts, CACHED * limits.budget // columns))
+        held = max(together, min(contexts, HELD * limits.budget // columns))
         waves = [
             tuple(wave[piece.start : piece.stop] for piece in chunks_of(len(wave), together))
             for wave in chunks_of(contexts, held)
         ]
         yield Unit(
-            tuple(_rests(wants, chosen, (together, contexts, arms), facts, limits)),
+            tuple(_rests(wants, chosen, replace(sharing, contexts=together), facts, limits)),
             tuple(waves),
             tuple(wants[numbers[0]].ids[:length] for length, numbers in chosen),
-            split=contexts < arms,
+            split=sharing.split,
         )
 
 
 def _rests(
     wants: Sequence[Want],
     groups: Sequence[tuple[int, Sequence[int]]],
-    counts: tuple[int, int, int],
+    sharing: Sharing,
     facts: Facts,
     limits: Limits,
 ) -> Iterator[Batch]:
     """Cut what comes after some prefixes; rests of one length only where the family needs it."""
-    together, contexts, arms = counts
-    split = contexts < arms
     widest = max(length for length, _ in groups)
     rows = [
         (len(wants[number].ids) - length, max(wants[number].lines, default=0), number, place)
         for place, (length, numbers) in enumerate(groups)
         for number in numbers
     ]
-
-    def fits(n: int, width: int, _total: int) -> bool:
-        fed = n * max(1, width - split) * together
-        cached = n * (widest + width) * (arms if split else together) / CACHED
-        return max(fed, cached) <= limits.budget and n * arms <= limits.positions
-
     rows.sort()
     kinds = itertools.groupby(rows, key=lambda row: row[0] if facts.ragged else 0)
     for same in (list(members) for _, members in kinds):
-        for chosen in packed([row[0] for row in same], fits):
+        for chosen in sharing.packed([row[0] for row in same], widest, limits):
             yield Batch(
                 tuple(same[member][2] for member in chosen),
                 tuple(same[member][3] for member in chosen),

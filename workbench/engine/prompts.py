@@ -106,7 +106,7 @@ def _joined(
     rest = pad_left(rests, pad_id(subject), device_of(subject))
     mask = torch.cat([beginnings.inputs.mask[rows], rest.mask], 1)
     ids = torch.cat([beginnings.inputs.ids[rows], rest.ids], 1)
-    return Inputs(ids, mask, positions_of(mask))
+    return Inputs(ids, mask, positions_of(mask), full=beginnings.inputs.full and rest.full)
 
 
 def _taps(subject: Subject, requests: Sequence[Request], inputs: Inputs) -> list[Tap]:

@@ -62,7 +62,12 @@ def stages_of(prompts: Prompts, split: bool) -> list[Stage]:
 
 def _stage(prompts: Prompts, start: int, stop: int) -> Stage:
     whole, t = prompts.inputs, prompts.width
-    inputs = Inputs(whole.ids[:, start:stop], whole.mask[:, :stop], whole.positions[:, start:stop])
+    inputs = Inputs(
+        whole.ids[:, start:stop],
+        whole.mask[:, :stop],
+        whole.positions[:, start:stop],
+        full=whole.full,
+    )
     return Stage(
         inputs,
         lambda name: scope_mask(name, whole.mask, t, t)[:, start:stop],

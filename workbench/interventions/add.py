@@ -20,7 +20,6 @@ class Add:
     def __call__(
         self, h: Float[Tensor, "b t d"], v: Float[Tensor, "b d"], dose: Float[Tensor, " b"]
     ) -> Float[Tensor, "b t d"]:
-        wide = widen(h)
-        shift = (dose[:, None] * v).to(wide.dtype)
-        edited = (wide + shift[:, None]).to(h.dtype)
+        shift = widen(dose[:, None] * v)
+        edited = (h + shift[:, None]).to(h.dtype)  # in float32 where h is narrower
         return torch.where((dose == 0)[:, None, None], h, edited)

@@ -45,15 +45,17 @@ class EditLog:
     def __init__(self) -> None:
         self.passes = 0
         """Forwards of the model that ran."""
-        self._tallies: dict[EditKey, Tensor] = {}
+        self._tallies: dict[EditKey, Tensor | None] = {}
+        """None while the edit has not acted."""
 
     def expect(self, key: EditKey) -> None:
         """Note that an edit exists, so that one that never fires is seen."""
-        self._tallies.setdefault(key, torch.zeros(len(key.arms), 3))
+        self._tallies.setdefault(key, None)
 
     def add(self, key: EditKey, tally: Float[Tensor, "a 3"]) -> None:
         """Add positions in scope, positions that moved, and summed shift, one row an arm."""
-        self._tallies[key] = self._tallies[key].to(tally) + tally
+        known = self._tallies[key]
+        self._tallies[key] = tally if known is None else known.to(tally) + tally
 
     def state(self) -> Any:
         """Return what was counted so far, for `restore`."""
@@ -68,7 +70,8 @@ class EditLog:
         """One row for each arm and edit, in order of layer."""
         rows = []
         for key, tally in sorted(self._tallies.items(), key=lambda kv: (kv[0].layer, kv[0].order)):
-            for arm, (n, moved, shift) in zip(key.arms, tally.tolist(), strict=True):
+            sums = torch.zeros(len(key.arms), 3) if tally is None else tally
+            for arm, (n, moved, shift) in zip(key.arms, sums.tolist(), strict=True):
                 rows.append(
                     EditRow(
                         arm, key.layer, key.order, key.edit, key.scope, int(n),
