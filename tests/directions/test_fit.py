@@ -109,3 +109,49 @@ def test_activations_that_are_not_finite_are_counted_and_refused():
     with pytest.raises(FormatError, match=r"layer 2: 2 of 640 rows are not finite .* row 5"):
         fit_layers(acts)
     fit_layers(acts, layers=[0, 1])
+
+
+def test_a_method_of_several_directions_extends_the_name_or_takes_as_many():
+    acts, two = planted(), {"method": "pca", "pairs": "fact", "components": 2, "layers": [2, 0]}
+    found = fit_layers(acts, **two)
+    assert found.names == ("label:pc1", "label:pc2")
+    assert found.vectors.shape == found.center.shape == (2, 2, 24)
+    assert found.info["explained"].shape == (2, 2)
+    one = fit_layers(acts, method="pca", pairs="fact", layers=[2, 0])
+    np.testing.assert_array_equal(found["label:pc1"].vectors, one.vectors)
+    assert fit_layers(acts, names=["truth", "rest"], **two).names == ("truth", "rest")
+    with pytest.raises(ConfigError, match=r"3 names \(a, b, c\) for 2 directions"):
+        fit_layers(acts, names=["a", "b", "c"], **two)
+
+
+def test_text_that_a_method_says_of_itself_is_kept_once():
+    found = fit_layers(planted(), whiten=True, layers=[1, 2])
+    assert found.info["scope"].startswith("in distribution only")
+    assert found.select([2]).info["scope"] == found.info["scope"]
+
+
+def test_a_parameter_that_a_method_lacks_is_named_with_those_it_has():
+    with pytest.raises(ConfigError, match="'ttpd' has no parameter 'center'; it has balance"):
+        fit_layers(planted(), center=True, **TRUTH)
+    with pytest.raises(ConfigError, match="'paired' has no parameter 'balance'; it has none"):
+        fit_layers(planted(), method="paired", pairs="fact", balance=True)
+
+
+def test_what_a_method_refuses_is_said_with_its_name_and_the_layer():
+    with pytest.raises(ConfigError, match="'lda' at layer 0: shrinkage 2"):
+        fit_layers(planted(), method="lda", shrinkage=2)
+
+
+def test_a_method_that_gives_maps_is_refused(monkeypatch):
+    monkeypatch.setattr(Ttpd, "gives", "map", raising=False)
+    with pytest.raises(ConfigError, match=r"'ttpd' gives a map, not a direction; use wb\.fit_map"):
+        fit_layers(planted(), **TRUTH)
+
+
+def test_pairs_reach_the_method_that_needs_them():
+    acts = planted()
+    with pytest.raises(ConfigError, match="'paired' needs pairs; name its column with pairs="):
+        fit_layers(acts, method="paired")
+    found = fit_layers(acts, method="paired", pairs="fact")
+    assert found.info["columns"]["pairs"] == "fact"
+    assert found.info["n_pairs"].tolist() == [160] * 4

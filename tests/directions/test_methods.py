@@ -3,9 +3,15 @@ import pytest
 from planted import planted
 
 from workbench.directions.cells import cell_weights, cells, center_by
+from workbench.directions.lda import Lda
+from workbench.directions.logistic import Logistic
 from workbench.directions.mass_mean import MassMean
+from workbench.directions.paired import Paired
+from workbench.directions.pca import Pca
+from workbench.directions.truth import fit_truth
 from workbench.directions.ttpd import Ttpd
-from workbench.linalg import cosine
+from workbench.linalg import cosine, unit
+from workbench.stats import auc
 
 RNG = np.random.default_rng(5)
 
@@ -126,3 +132,111 @@ def test_polarity_other_than_plus_and_minus_one_is_refused():
     X, y, topic, polarity = balanced()
     with pytest.raises(ValueError, match=r"polarity must be \+1 and -1; got \[0, 1\]"):
         Ttpd().fit(X, y, groups=topic, polarity=(polarity > 0).astype(int))
+
+
+def test_auc_and_accuracy_of_ttpd_part_where_the_rendering_shifts_all_items():
+    acts = planted(strength=(3.0,), apart=0)
+    y, p = acts.columns["label"] == 1, acts.columns["polarity"]
+    fit = Ttpd().fit(acts.at(0), y, polarity=p)
+    shifted = acts.at(0) + 20 * unit(fit.coef_)
+    plain, moved = (fit.decision_function(X) for X in (acts.at(0), shifted))
+    assert auc(plain, y) > 0.95
+    assert auc(moved, y) == pytest.approx(auc(plain, y), abs=1e-3)
+    assert ((plain > 0) == y).mean() > 0.9
+    assert ((moved > 0) == y).mean() == 0.5
+
+
+@pytest.mark.parametrize("method", [Ttpd(), MassMean(center=True), Lda(), Logistic()])
+def test_groups_that_each_hold_one_class_cannot_be_centered(method):
+    X, y, topic, polarity = balanced()
+    with pytest.raises(ValueError, match="each of the 6 cells of group and polarity holds one cl"):
+        method.fit(
+            X[y == (topic == 0)],
+            y[y == (topic == 0)],
+            groups=topic[y == (topic == 0)],
+            polarity=polarity[y == (topic == 0)],
+        )
+
+
+@pytest.mark.parametrize(
+    "method", [MassMean(), MassMean(whiten=True), Ttpd(), Lda(), Logistic(), Paired(), Pca()]
+)
+def test_turning_the_residual_stream_turns_the_direction(method):
+    acts = planted()
+    X, turn = acts.at(2).astype(float), np.linalg.qr(RNG.standard_normal((24, 24)))[0]
+    columns = {"polarity": acts.columns["polarity"], "pairs": acts.columns["fact"]}
+    y = acts.columns["label"]
+    plain, turned = (method.fit(Z, y, **columns).coef_ for Z in (X, X @ turn))
+    np.testing.assert_allclose(turned, plain @ turn, rtol=1e-4, atol=1e-6 * np.abs(plain).max())
+
+
+def test_a_whitened_mass_mean_is_the_pseudo_inverse_within_classes_times_the_difference():
+    X, y, *_ = balanced()
+    X = np.c_[X, X[:, 0] + X[:, 1]]  # a coordinate that the others give: no inverse
+    within = np.where(y[:, None], X - X[y].mean(axis=0), X - X[~y].mean(axis=0))
+    inverse = np.linalg.pinv(within.T @ within / len(X), hermitian=True)
+    fit = MassMean(whiten=True).fit(X, y)
+    np.testing.assert_allclose(fit.coef_, inverse @ MassMean().fit(X, y).coef_, atol=1e-8)
+    assert "in distribution only" in fit.info_["scope"]
+    assert MassMean().fit(X, y).info_ == {}
+
+
+def test_a_whitened_mass_mean_wins_where_it_was_fitted_and_loses_elsewhere():
+    def items(leak):
+        """Truth on axis 0; what varies most there also lies, times ``leak``, on axis 1."""
+        y = RNG.random(2000) < 0.5
+        X = RNG.standard_normal((2000, 4)) * np.array([3.0, 0.3, 1, 1])
+        X[:, 1] += leak * X[:, 0]
+        X[:, 0] += 2.0 * y
+        return X, y
+
+    X, y = items(leak=1.0)
+    plain, whitened = (MassMean(whiten=whiten).fit(X, y).coef_ for whiten in (False, True))
+    (near, labels), (far, others) = items(leak=1.0), items(leak=-1.0)
+    assert auc(near @ whitened, labels) > auc(near @ plain, labels) + 0.2
+    assert auc(far @ whitened, others) < auc(far @ plain, others) - 0.05
+
+
+def test_what_a_mass_mean_cannot_do_is_refused():
+    X, y, topic, _ = balanced()
+    with pytest.raises(ValueError, match="balance=True and whiten=True do not go together"):
+        MassMean(balance=True, whiten=True).fit(X, y, groups=topic)
+    with pytest.raises(ValueError, match=r"no eigenvalue .* above tolerance=1000; the largest is"):
+        MassMean(whiten=True, tolerance=1000).fit(X, y)
+
+
+def test_paired_items_one_a_side_give_the_mass_mean():
+    X = RNG.standard_normal((20, 5))
+    y, pairs = np.tile([True, False], 10), np.repeat(np.arange(10), 2)
+    fit = Paired().fit(X, y, pairs=pairs)
+    np.testing.assert_allclose(fit.coef_, MassMean().fit(X, y).coef_, atol=1e-12)
+    assert fit.info_ == {"n_pairs": 10}
+
+
+def test_a_pair_counts_once_however_many_items_it_holds():
+    X = np.array([[1.0, 0], [1, 0], [1, 0], [0, 0], [0, 3], [0, 0]])
+    y, pairs = np.array([1, 1, 1, 0, 1, 0]), np.array(list("aaaabb"))
+    np.testing.assert_allclose(Paired().fit(X, y, pairs=pairs).coef_, [0.5, 1.5])
+
+
+def test_a_pair_without_both_classes_is_named_with_what_it_holds():
+    X, y = RNG.standard_normal((6, 3)), np.array([1, 0, 1, 1, 1, 0])
+    message = r"pair 'b' holds 2 true and 0 false items; a pair needs both \(1 of 3 lack one\)"
+    for method in (Paired(), Pca()):
+        with pytest.raises(ValueError, match=message):
+            method.fit(X, y, pairs=np.array(list("aabbcc")))
+
+
+def test_the_evidence_holds_the_auc_of_t_g_and_the_classifiers_beside_it():
+    acts = planted(strength=(0.8,), apart=0, polar=1.0)
+    topic, polarity, label = (acts.columns[name] for name in ("topic", "polarity", "label"))
+    _, table = fit_truth(acts, "truth")
+    rest, held_out = topic != "a", (topic == "a") & (polarity == -1)
+    fit = Ttpd().fit(acts.at(0)[rest], label[rest], groups=topic[rest], polarity=polarity[rest])
+    X, y = acts.at(0)[held_out], label[held_out] == 1
+    expected = [auc(X @ fit.coef_, y), auc(fit.decision_function(X), y)]
+    (row,) = table[
+        (table["split"] == "unseen topic") & (table["topic"] == "a") & (table["polarity"] == -1)
+    ][["auc", "auc_classifier"]].to_numpy()
+    np.testing.assert_allclose(row, expected, atol=1e-9)
+    assert expected[0] != pytest.approx(expected[1], abs=1e-6)
