@@ -12,11 +12,6 @@ SHOTS = (
 )
 
 
-def decoded(subject, rendered, part=None):
-    ids = rendered.ids if part is None else rendered.ids[slice(*part)]
-    return subject.tokenizer.decode(list(ids))
-
-
 def test_a_chat_begins_with_the_system_text_and_the_shots(tiny_subject):
     told = prompted(tiny_subject, system="in a city", shots=SHOTS)
     plain = [{"role": "system", "content": "in a city"}, *SHOTS, {"role": "user", "content": "of"}]
@@ -37,11 +32,13 @@ def test_a_system_message_of_the_chat_stays_behind_the_baselines(tiny_subject):
 
 
 def test_a_bare_text_keeps_its_own_tokens_as_its_content(subject_of):
-    for bos, own in ((False, " city is true"), (True, "the city is true")):
+    for bos in (False, True):
         subject = subject_of("qwen3", bos=bos)
         told = prompted(subject, system="in a city", shots=SHOTS)
         found = told.renderer.render("the city is true", render="bare")
-        assert decoded(subject, found, found.spans["content"][0]) == own
+        alone = subject.renderer.render("the city is true", render="bare")
+        start, stop = found.spans["content"][0]
+        assert found.ids[start:stop] == alone.ids[1:]  # behind the BOS, or behind its first token
         whole = subject.tokenizer.decode(list(found.ids), skip_special_tokens=True)
         assert whole == "in a city\n\nthe city?\n\nis true\n\nthe city is true"
         assert list(found.ids).count(subject.tokenizer.bos_token_id) <= 1
