@@ -37,7 +37,7 @@ def test_its_minimum_and_its_scores_are_those_of_scikit_learn(shape, C):
     np.testing.assert_allclose(fit.decision_function(X), plain.decision_function(scaled), atol=1e-4)
 
 
-def test_unpenalised_it_converges_where_a_hundred_of_the_usual_steps_stop_short():
+def test_unpenalized_it_converges_where_a_hundred_of_the_usual_steps_stop_short():
     X, y = items(spread=1000.0)
     scaled = X - X.mean(axis=0)
     plain = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12)
@@ -51,7 +51,7 @@ def test_unpenalised_it_converges_where_a_hundred_of_the_usual_steps_stop_short(
     assert cosine(fit.coef_[None], best)[0, 0] > 0.9999
 
 
-def test_classes_that_a_plane_separates_have_no_unpenalised_optimum_and_it_warns():
+def test_classes_that_a_plane_separates_have_no_unpenalized_optimum_and_it_warns():
     X, y = items(n=15, d=40)
     with pytest.warns(
         ConvergenceWarning, match=r"15 items of width 40 with C=None .* in 200 steps"

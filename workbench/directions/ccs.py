@@ -19,13 +19,14 @@ FEWEST_STARTS = 10
 
 @METHODS.register("ccs")
 class Ccs(BaseEstimator):
-    """Minimise ``mean((p+ + p- - 1)^2 + min(p+, p-)^2)``, p = sigmoid(w . x) (Burns et al. 2023).
+    """Contrast-consistent search: of a statement and its negation one is true (Burns et al. 2023).
 
-    Over pairs of an affirmed item (x+) and its negation (x-), each (group, polarity) cell centered
-    and all divided by one number, the root mean square, so that a step means the same at every
-    layer. No labels but for the sign: the direction is turned where more pairs than not would have
-    the wrong member true. The loss has many minima, and the lowest is not always the best
-    direction: ``info_`` holds the loss of every start, and how far the other directions lie.
+    Minimizes ``mean((p+ + p- - 1)^2 + min(p+, p-)^2)``, p = sigmoid(w . x), over pairs of an
+    affirmed item (x+) and its negation (x-). Each (group, polarity) cell is centered and all is
+    divided by one number, the root mean square, so that a step means the same at every layer.
+    Labels give the sign alone: the direction is turned where fewer than half of the pairs have the
+    right member as true. The loss has many minima, and the lowest is not always the best direction:
+    ``info_`` holds the loss of every start, and how far the other directions lie.
 
     A pair is one name in ``pairs`` with an affirmed and a negated item of opposite labels. Where a
     name holds several (a fact with a true and a false content), a true affirmed item goes with a
@@ -33,9 +34,9 @@ class Ccs(BaseEstimator):
 
     Args:
         starts: at least 10; the one of lowest loss is kept.
-        steps: of AdamW on all pairs at once, at rate ``rate`` with ``decay``.
-        rate: see above.
-        decay: see above.
+        steps: of AdamW, each on all pairs.
+        rate: learning rate.
+        decay: weight decay.
         seed: of the starts.
     """
 

@@ -166,5 +166,5 @@ def signs(polarity: Shaped[ndarray, " n"] | None, n: int) -> Float[ndarray, " n"
 
 
 def logistic(features: Float[ndarray, "n f"], y: ndarray, *, C: float = 100.0) -> Any:
-    """Fit a nearly unpenalised logistic regression on few features of comparable size."""
+    """Fit a nearly unpenalized logistic regression on few features of comparable size."""
     return LogisticRegression(C=C, max_iter=1000).fit(features, y)

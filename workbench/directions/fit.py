@@ -275,6 +275,3 @@ def _stack(values: Sequence[Any]) -> Any:
     if isinstance(values[0], str):
         return values[0] if len(set(values)) == 1 else list(values)
     return np.stack([np.asarray(value, np.float32) for value in values])
-
-
-_stacked = stacked

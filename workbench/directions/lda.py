@@ -1,4 +1,4 @@
-"""The linear discriminant: the difference of means, weighed down where items vary anyway."""
+"""The linear discriminant of Fisher, its covariance shrunk."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from workbench.types import ndarray
 
 @METHODS.register("lda")
 class Lda(BaseEstimator):
-    """``((1 - r) S + r t I)^-1 (mean(X[y]) - mean(X[~y]))``, S the covariance within classes.
+    """Linear discriminant: the difference of means, weighed down where items vary anyway.
 
-    t is the mean variance of a coordinate over all items, and r does not depend on the labels, so
-    that a fit to shuffled labels is shrunk alike. In inverse residual units.
+    ``((1 - r) S + r t I)^-1 (mean(X[y]) - mean(X[~y]))``, in inverse residual units: S is the
+    covariance within classes, t the mean variance of a coordinate over all items. r does not depend
+    on the labels, so that a fit to shuffled labels is shrunk alike.
 
     Args:
         shrinkage: r, above 0 to 1 (0 where items outnumber coordinates); None takes that of Ledoit

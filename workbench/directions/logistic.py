@@ -20,13 +20,14 @@ from workbench.types import ndarray
 
 @METHODS.register("logistic")
 class Logistic(BaseEstimator):
-    """Minimise ``C * sum(log(1 + exp(-s (w . x + b)))) + |w|^2 / 2``, s = +-1.
+    """Logistic regression, converged or with a warning.
 
-    Activations are divided by one number, their root mean square, so that C means the same at every
-    layer. ``coef_`` is in inverse residual units; the classifier is that of the minimum, with b.
+    Minimizes ``C * sum(log(1 + exp(-s (w . x + b)))) + |w|^2 / 2``, s = +-1. Activations are
+    divided by one number, their root mean square, so that C means the same at every layer.
+    ``coef_`` is in inverse residual units; the scores are the log odds at the minimum, with b.
 
     Args:
-        C: inverse penalty; None is unpenalised, which has an optimum only where no plane separates
+        C: inverse penalty; None is unpenalized, which has an optimum only where no plane separates
             the classes (never with fewer items than coordinates).
         center: subtract the mean of every (group, polarity) cell first, of the columns named.
         max_iter: steps after which it gives up, with a ``ConvergenceWarning``.
@@ -78,7 +79,7 @@ class Logistic(BaseEstimator):
         polarity: ndarray | None = None,
         pairs: ndarray | None = None,
     ) -> Float[ndarray, "m d"]:
-        """Return the direction of each column of labels, all minimised together."""
+        """Return the direction of each column of labels, all minimized together."""
         return self._minimize(wide(X), Y, groups, polarity)[0]
 
     def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
@@ -129,7 +130,7 @@ def descend(
     max_iter: int,
     tolerance: float,
 ) -> tuple[Float[ndarray, "d m"], Float[ndarray, " m"], int]:
-    """Minimise ``mean(log(1 + exp(-s x.w))) + sum(penalty * w^2) / 2`` for each column of labels.
+    """Minimize ``mean(log(1 + exp(-s x.w))) + sum(penalty * w^2) / 2`` for each column of labels.
 
     Steps go against the gradient in the metric of the largest possible Hessian (Boehning 1992: each
     p (1 - p) at 1/4), which one factorization gives for all; momentum restarts where it points

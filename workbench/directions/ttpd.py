@@ -29,7 +29,7 @@ class Ttpd(BaseEstimator):
     """Least squares of centered activations on truth ``s`` and truth times polarity ``s * p``.
 
     ``a - mu(cell) = s * t_G + s * p * t_P`` with s, p = +-1 (Buerger et al. 2024); ``coef_`` is
-    t_G. The polarity direction is a ridge discriminant, where the paper has an unpenalised
+    t_G. The polarity direction is a ridge discriminant, where the paper has an unpenalized
     logistic regression: polarity is separable at the last token, so that one has no optimum.
 
     Args:
