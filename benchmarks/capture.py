@@ -19,6 +19,7 @@ from common import (
     batches_of,
     chats,
     compare,
+    compiled_blocks,
     finish,
     keep,
     measured,
@@ -163,19 +164,41 @@ def make_work(
     return Work(subject, prompts, tuple(layers), position, cut[0], cut[1])
 
 
-def run_work(options: Options, work: Work, peers: Sequence[str]) -> dict[str, Any]:
+def run_work(options: Options, work: Work, peers: Sequence[str], compiled: bool) -> dict[str, Any]:
     """Compare ours with the peers that were asked for, and check that the numbers agree."""
     runs: dict[str, Callable[[], Any]] = {"ours": work.ours}
     wanted = [peer for peer in peers if peer in options.peers]
     skipped = {peer: "not asked for" for peer in peers if peer not in wanted}
+    fast = compile_and_run(work, options) if compiled else None
     for peer in wanted:
         if peer in ("bare", "hf"):
             runs[peer] = getattr(work, peer)
         else:
             runs[peer] = _wrapped(work, peer)
     found = compare(runs, options.repeats, skipped=skipped)
-    agree = check(work, found)
-    return report(work, found, peers, agree)
+    row = report(work, found, peers, check(work, found))
+    if fast is not None:
+        row["compiled"] = report_compiled(work, fast, found)
+    return row
+
+
+def compile_and_run(work: Work, options: Options) -> Compared:
+    """Run ours and the floor with compiled blocks, before any peer changes the model."""
+    with compiled_blocks(work.subject):
+        return compare({"ours": work.ours, "bare": work.bare}, options.repeats)
+
+
+def report_compiled(work: Work, fast: Compared, eager: Compared) -> dict[str, Any]:
+    """Return ours compiled against the floor compiled, and against every peer as it runs."""
+    mine = fast.times["ours"].seconds
+    gap = vector_gap(fast.outputs["ours"].values, eager.outputs["ours"].values)
+    return {
+        **{name: rounded(work.tokens / timing.seconds) for name, timing in fast.times.items()},
+        "ratio_bare_compiled": fast.ratio("bare"),
+        **{f"ratio_{name}": rounded(timing.seconds / mine) for name, timing in eager.times.items()},
+        "agree_of_norm": {"eager": rounded(gap[1])},
+        **verdict(gap[1], TOLERANCE[work.subject.ref.dtype]),
+    }
 
 
 def _wrapped(work: Work, peer: str) -> Callable[[], Tensor]:
@@ -267,7 +290,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 long = chats(subject, options.count(name, 2 if options.quick else 16))
                 work = make_work(subject, long, every, "mean:assistant", BUDGET)
                 peers = ("bare", "hf")
-            found[name] = run_work(options, work, peers)
+            found[name] = run_work(options, work, peers, name in options.compile)
         keep(options, found)
     return finish(options, subject, found)
 

@@ -73,6 +73,8 @@ class Options:
     """By workload; "" for the others."""
     threads: int | None
     workloads: tuple[str, ...]
+    compile: tuple[str, ...]
+    """Workloads that are run with compiled blocks too."""
 
     def count(self, workload: str, default: int) -> int:
         """How many prompts a workload gets."""
@@ -94,6 +96,7 @@ def options_of(description: str, workloads: Sequence[str], argv: Sequence[str] |
     add("--repeats", type=int, help="timed runs of each; medians count")
     add("--prompts", default="", help="how many, for all or by workload: 12 or 12,W8=3")
     add("--threads", type=int, help="of the processor; 1 where others use the machine")
+    add("--compile", default="", help="capture: workloads to run with compiled blocks too")
     add("--workloads", default=",".join(workloads), help="which to run")
     found = parser.parse_args(argv)
     chosen = {"all": PEERS, "none": ()}.get(found.peers, tuple(found.peers.split(",")))
@@ -115,6 +118,7 @@ def options_of(description: str, workloads: Sequence[str], argv: Sequence[str] |
         prompts={name: int(count) for name, _, count in counts},
         threads=found.threads,
         workloads=wanted,
+        compile=tuple(found.compile.split(",")),
     )
 
 
@@ -133,6 +137,19 @@ def open_subject(options: Options, *, small_dtype: str = "auto") -> Subject:
     if options.model.startswith("random:"):
         return _random(options, "bfloat16" if dtype == "auto" else dtype)
     return wb.load(options.model, dtype=dtype, device=options.device)
+
+
+@contextmanager
+def compiled_blocks(subject: Subject) -> Iterator[None]:
+    """Compile the blocks one by one, as a user would; they are as before afterwards."""
+    torch._dynamo.config.recompile_limit = 64
+    for block in subject.blocks.values():
+        block.forward = torch.compile(block.forward, dynamic=True)
+    try:
+        yield
+    finally:
+        for block in subject.blocks.values():
+            del block.forward
 
 
 def device_of(options: Options) -> str:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.activations.job import Job
-from workbench.activations.layout import STORED, encode, make_block
+from workbench.activations.batches import Row, cut_batches, pad_right
+from workbench.activations.job import Job, is_ragged
+from workbench.activations.landing import Landing, Load, Mover, bits_of
+from workbench.activations.layout import STORED, Block, encode, make_block
 from workbench.activations.sink import Background, Sink
+from workbench.engine.forward import is_out_of_memory
 from workbench.errors import WorkbenchError
-from workbench.types import Progress, Read, Rendered, Subject
+from workbench.types import Progress, Read, Subject
 
 logger = logging.getLogger(__name__)
+SHORTEST = 1e-15
+"""The square of a smaller norm leaves float32, so it is worked out again in float64."""
 
 
 def fill(
@@ -34,7 +39,7 @@ def fill(
     """
     tally = _Tally(progress, sum(stop - first for first, stop in shards))
     budget = job.budget
-    with Background() as background:
+    with Background() as writing, Mover() as mover:
         for first, stop in shards:
             there = [sink for sink in sinks if sink.has(first, stop)]
             if there:
@@ -42,11 +47,12 @@ def fill(
             lacking = [number for number, sink in enumerate(sinks) if sink not in there]
             if lacking:
                 reads = [job.reads[number] for number in lacking]
-                values, budget = _read_shard(job, reads, first, stop, budget, tally)
-                for number, parts in zip(lacking, values, strict=True):
-                    background.submit(
-                        partial(_keep, job, sinks[number], parts, first, stop, budget, dtype)
-                    )
+                rows = job.rows(first, stop)
+                landings, budget = _read_shard(job.subject, reads, rows, budget, tally, mover)
+                shrunk = budget if budget < job.budget else None
+                for number, landing in zip(lacking, landings, strict=True):
+                    shard = _Items(job, first, stop, [len(row.ids) for row in rows], shrunk)
+                    writing.submit(partial(_keep, shard, sinks[number], landing, dtype))
             tally.close(stop - first)
 
 
@@ -71,18 +77,23 @@ class _Tally:
 
 
 def _read_shard(
-    job: Job, reads: Sequence[Read], first: int, stop: int, budget: int, tally: _Tally
-) -> tuple[list[list[Tensor]], int]:
-    """Return for each read one CPU tensor an item, ``(l, d)``, or ``(l, t, d)`` where ragged.
+    subject: Subject,
+    reads: Sequence[Read],
+    rows: Sequence[Row],
+    budget: int,
+    tally: _Tally,
+    mover: Mover,
+) -> tuple[list[Landing], int]:
+    """Return a landing for each read, ``(l, n, d)``, or ``(l, n t, d)`` where ragged.
 
     Also returns the budget that fitted: all batches of the shard are cut by it.
     """
-    rendered = [job.render(row) for row in range(first, stop)]
     while True:
         try:
-            return _read_batches(job.subject, reads, rendered, budget, tally), budget
+            return _read_batches(subject, reads, rows, budget, tally, mover), budget
         except _TooLargeError as error:
             tokens = error.tokens
+        mover.settle()
         while budget >= tokens:
             budget //= 2
         logger.warning("a batch of %d tokens does not fit; now at most %d", tokens, budget)
@@ -101,105 +112,73 @@ class _TooLargeError(Exception):
 def _read_batches(
     subject: Subject,
     reads: Sequence[Read],
-    rendered: Sequence[Rendered],
+    rows: Sequence[Row],
     budget: int,
     tally: _Tally,
-) -> list[list[Tensor]]:
+    mover: Mover,
+) -> list[Landing]:
     """Run the batches; the values of one come to the host while the next is under way."""
-    found: list[list[Tensor]] = [[torch.empty(0)] * len(rendered) for _ in reads]
+    lengths = np.array([len(row.ids) for row in rows])
+    offsets = np.cumsum([0, *lengths])
+    ragged = [is_ragged(read) for read in reads]
+    landings = [Landing(int(offsets[-1]) if each else len(rows)) for each in ragged]
     done = 0
-    last: tuple[list[int], list[Copy]] | None = None
-
-    def settle() -> None:
-        for read_rows, copy in zip(found, last[1] if last else [], strict=True):
-            for row, value in zip(last[0] if last else [], copy.rows(), strict=True):
-                read_rows[row] = value
-
-    for rows in cut_batches([len(one.ids) for one in rendered], budget):
-        answers = _forward(subject, [rendered[row] for row in rows], reads)
-        copies = [Copy(answer) for answer in answers]
-        if last is not None:
-            settle()
-        last = rows, copies
-        done += len(rows)
+    for chosen in cut_batches(lengths.tolist(), budget):
+        items = np.array(chosen)
+        tokens = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in chosen])
+        places = [tokens if each else items for each in ragged]
+        mover.bring(landings, _forward(subject, [rows[row] for row in chosen], reads, places))
+        done += len(chosen)
         tally.tell(done)
-    settle()
-    return found
+    return landings
 
 
-class Copy:
-    """One read's answer on its way to the host; from a GPU, without making the host wait."""
-
-    def __init__(self, answer: Tensor | list[Tensor]) -> None:
-        self._ragged = isinstance(answer, list)
-        values = answer if isinstance(answer, list) else [answer]
-        self._host = [_start(value.detach()) for value in values]
-        devices = {value.device for value in values if value.is_cuda}
-        self._events = [torch.cuda.current_stream(device).record_event() for device in devices]
-
-    def rows(self) -> list[Tensor]:
-        """Wait for the values and split them by row of the batch."""
-        for event in self._events:
-            event.synchronize()
-        return self._host if self._ragged else list(self._host[0].unbind(1))
-
-
-def _start(value: Tensor) -> Tensor:
-    if not value.is_cuda:
-        return value.to("cpu")
-    host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-    return host.copy_(value, non_blocking=True)
-
-
-def cut_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield rows sorted by length, as many at once as fit ``budget`` tokens with their pads."""
-    batch: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
-        if batch and (len(batch) + 1) * lengths[row] > budget:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
-
-
-def _forward(subject: Subject, rendered: Sequence[Rendered], reads: Sequence[Read]) -> list[Any]:
+def _forward(
+    subject: Subject, rows: Sequence[Row], reads: Sequence[Read], places: Sequence[np.ndarray]
+) -> list[Load]:
     """Run one batch. Padded right: real tokens never see a pad, and bfloat16 loses nothing."""
     assert subject.runner is not None, "a subject gets its runner in wb.load"
-    batch = subject.renderer.collate(rendered, "right")
-    rows, tokens = batch.input_ids.shape
+    batch = pad_right(rows)
     try:
-        return list(subject.runner.capture(subject, batch, reads))
-    except RuntimeError as error:
-        if not _is_out_of_memory(error):
+        answers = subject.runner.capture(subject, batch, reads)
+        return [Load.of(*pair) for pair in zip(answers, places, strict=True)]
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
-        if rows > 1:
-            raise _TooLargeError(rows * tokens) from None
+        tokens = batch.input_ids.shape[1]
+        if len(rows) > 1:
+            raise _TooLargeError(len(rows) * tokens) from None
         raise WorkbenchError(
             f"one prompt of {tokens} tokens does not fit the device; give fewer layers or reads, a "
             "shorter prompt, or another device"
         ) from error
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in ("out of memory", "can't allocate memory"))
+@dataclass(frozen=True)
+class _Items:
+    """Which items a block is of."""
+
+    job: Job
+    first: int
+    stop: int
+    lengths: Sequence[int]
+    budget: int | None
+    """Tokens of a batch, where memory allowed fewer than planned."""
 
 
-def _keep(
-    job: Job, sink: Sink, parts: list[Tensor], first: int, stop: int, budget: int, dtype: str | None
-) -> None:
-    offsets = None
-    if sink.plan.ragged:
-        offsets = np.cumsum([0, *(part.shape[1] for part in parts)])
-        values = torch.cat(parts, 1)
+def _keep(shard: _Items, sink: Sink, landing: Landing, dtype: str | None) -> None:
+    landing.settle()
+    stored, name = to_stored(landing.values, dtype)
+    columns = {name: column[shard.first : shard.stop] for name, column in shard.job.columns.items()}
+    offsets = np.cumsum([0, *shard.lengths]) if sink.plan.ragged else None
+    own = str(landing.values.dtype).removeprefix("torch.")
+    norms = landing.norms
+    if name == own and np.isfinite(norms).all() and (norms > SHORTEST).all():
+        block = Block(shard.first, stored, name, norms, columns, offsets, shard.budget)
     else:
-        values = torch.stack(parts, 1)
-    stored, name = to_stored(values, dtype)
-    columns = {name: column[first:stop] for name, column in job.columns.items()}
-    shrunk = budget if budget < job.budget else None
-    sink.keep(make_block(first, stored, name, columns, sink.plan.layers, offsets, shrunk))
+        layers = sink.plan.layers
+        block = make_block(shard.first, stored, name, columns, layers, offsets, shard.budget)
+    sink.keep(block)
 
 
 def to_stored(values: Tensor, dtype: str | None = None) -> tuple[np.ndarray, str]:
@@ -211,6 +190,5 @@ def to_stored(values: Tensor, dtype: str | None = None) -> tuple[np.ndarray, str
     name = dtype or (own if own in STORED else "float32")
     if name != own:
         return encode(values.to(torch.float32).numpy(), name), name
-    if own == "bfloat16":
-        return values.contiguous().view(torch.int16).numpy().view(np.uint16), own
-    return values.contiguous().numpy(), own
+    bits = bits_of(values.contiguous())
+    return bits.view(np.uint16) if own == "bfloat16" else bits, own

@@ -10,15 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from workbench.activations.batches import Row, pad_right
 from workbench.activations.layout import Manifest
 from workbench.activations.store import SHARD_ROWS, plan_shards
-from workbench.engine.pool import parse_position, token_mask
+from workbench.engine.pool import Position, parse_position, token_mask
 from workbench.errors import ConfigError
 from workbench.prompts import PromptSet
-from workbench.types import Read, Rendered, Subject
+from workbench.types import Read, Subject
 
-SHARD_BYTES = 384 << 20
+SHARD_BYTES = 768 << 20
 """A shard holds fewer items where its values would be larger than this in float32."""
+SHARD_TOKENS = 1 << 14
+"""A shard of short items holds as many as make so many tokens: two full batches."""
+KEPT_TOKENS = 1 << 24
+"""Prompts of so many tokens are kept as rendered (64 MB); those after them are rendered again."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,15 @@ class Job:
     inputs: str
     """sha256 of prompts, columns and token ids."""
     columns: Mapping[str, np.ndarray]
+    kept: Sequence[Row] = ()
+    """The first prompts, rendered."""
 
-    def render(self, row: int) -> Rendered:
+    def rows(self, first: int, stop: int) -> list[Row]:
+        """Return some prompts as rendered."""
+        begun = max(first, min(stop, len(self.kept)))
+        return [*self.kept[first:begun], *(self._render(row) for row in range(begun, stop))]
+
+    def _render(self, row: int) -> Row:
         """Render one prompt.
 
         Raises:
@@ -45,7 +57,7 @@ class Job:
         """
         given = {name: value for name, value in self.options.items() if value is not None}
         try:
-            return self.subject.renderer.render(self.prompts.items[row], **given)
+            return Row.of(self.subject.renderer.render(self.prompts.items[row], **given))
         except ConfigError as error:
             raise ConfigError(f"item {self.prompts.ids[row]!r}: {error}") from None
 
@@ -84,16 +96,18 @@ def prepare(
     columns = _columns(prompts)
     job = Job(subject, prompts, tuple(reads), options, (), budget, 0, "", columns)
     digest = sha256(json.dumps([_content(column) for column in columns.items()]).encode())
-    tokens = 0
+    tokens, kept = 0, list[Row]()
     for first, stop in plan_shards(len(prompts), SHARD_ROWS):
-        rendered = [job.render(row) for row in range(first, stop)]
-        _check_spans(job, rendered, first)
-        for one in rendered:
-            digest.update(np.array(one.ids, np.int64).tobytes() + b"|")
-            tokens += len(one.ids)
-    rows = shard_rows or _shard_rows(reads, subject.width, tokens / len(prompts))
-    shards = plan_shards(len(prompts), rows)
-    return replace(job, shards=shards, tokens=tokens, inputs=digest.hexdigest())
+        rows = job.rows(first, stop)
+        _check_spans(job, rows, first)
+        for row in rows:
+            digest.update(row.ids.astype(np.int64).tobytes() + b"|")
+            tokens += len(row.ids)
+        if tokens <= KEPT_TOKENS:
+            kept += rows
+    size = shard_rows or _shard_rows(reads, subject.width, tokens / len(prompts), len(prompts))
+    shards = plan_shards(len(prompts), size)
+    return replace(job, shards=shards, tokens=tokens, inputs=digest.hexdigest(), kept=kept)
 
 
 def _columns(prompts: PromptSet) -> dict[str, np.ndarray]:
@@ -107,28 +121,37 @@ def _content(column: tuple[str, np.ndarray]) -> list[Any]:
     return [name, values.dtype.kind, values.tolist()]
 
 
-def _check_spans(job: Job, rendered: Sequence[Rendered], first: int) -> None:
+def _check_spans(job: Job, rows: Sequence[Row], first: int) -> None:
     """Refuse a prompt in which a read finds no token, with its id."""
+    positions = [parse_position(read.position) for read in job.reads]
+    doubtful = [position for position in positions if not position.always_there]
+    if not doubtful:
+        return
     try:
-        _find_tokens(job, rendered)
+        _find_tokens(doubtful, rows)
     except ConfigError:
-        for row, one in enumerate(rendered, first):
+        for number, row in enumerate(rows, first):
             try:
-                _find_tokens(job, [one])
+                _find_tokens(doubtful, [row])
             except ConfigError as error:
-                raise ConfigError(f"item {job.prompts.ids[row]!r}: {error}") from None
+                raise ConfigError(f"item {job.prompts.ids[number]!r}: {error}") from None
         raise
 
 
-def _find_tokens(job: Job, rendered: Sequence[Rendered]) -> None:
-    batch = job.subject.renderer.collate(rendered, "right")
-    for read in job.reads:
-        token_mask(parse_position(read.position), batch.attention_mask.bool(), batch.spans)
+def _find_tokens(positions: Sequence[Position], rows: Sequence[Row]) -> None:
+    batch = pad_right(rows)
+    for position in positions:
+        token_mask(position, batch.attention_mask.bool(), batch.spans)
 
 
-def _shard_rows(reads: Sequence[Read], width: int, tokens: float) -> int:
+def _shard_rows(reads: Sequence[Read], width: int, tokens: float, n: int) -> int:
+    """Return the items of a shard: more where they are short, but for two shards at least.
+
+    Rows that run together stand in one shard, and a batch of short ones needs many.
+    """
     largest = max(len(read.layers) * (tokens if is_ragged(read) else 1) for read in reads)
-    return int(min(SHARD_ROWS, max(1, SHARD_BYTES // (largest * width * 4))))
+    short = min(SHARD_TOKENS // tokens, -(-n // 2))
+    return int(min(max(SHARD_ROWS, short), max(1, SHARD_BYTES // (largest * width * 4))))
 
 
 def is_ragged(read: Read) -> bool:

@@ -98,16 +98,18 @@ class Background:
     ) -> None:
         self._pool.shutdown(wait=True)
         if error is None:
-            self._settle()
+            self.settle()
         elif self._last is not None and (late := self._last.exception()) is not None:
             error.add_note(f"writing had failed too: {late}")
 
-    def submit(self, task: Callable[[], None]) -> None:
+    def submit(self, task: Callable[[], None]) -> Future[None]:
         """Start ``task`` when the one before has ended; its error is raised here."""
-        self._settle()
+        self.settle()
         self._last = self._pool.submit(task)
+        return self._last
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Wait for the task under way; its error is raised here."""
         last, self._last = self._last, None
         if last is not None:
             last.result()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from workbench.engine.blocks import check_layers, stopping_after, stopping_before
-from workbench.engine.forward import Inputs, is_out_of_memory, run, too_large
-from workbench.engine.pool import SITES, Tap, layers_of, parse_position, token_mask
+from workbench.engine.forward import Inputs, device_of, is_out_of_memory, run, too_large
+from workbench.engine.pool import SITES, Tap, layers_of, onto, parse_position, token_mask
 from workbench.engine.sites import deepest_of, tapping
 from workbench.errors import WorkbenchError
 from workbench.types import Batch, Read, Subject
@@ -21,7 +21,8 @@ def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tenso
     """Run the batch once and return what each read asks for, in the order of ``reads``.
 
     Blocks after the deepest layer read do not run, nor does the LM head. Inside ``intervene``,
-    values are those after the edits.
+    values are those after the edits. A batch in host memory is moved to the device while the
+    forward before it may still run there.
 
     Returns:
         ``Float[l b d]`` for each read, layers in the read's order; for position ``all`` a list
@@ -35,7 +36,7 @@ def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tenso
     if not reads:
         raise ValueError("nothing to read; give at least one Read")
     taps = [_tap(subject, batch, read) for read in reads]
-    inputs = Inputs(batch.input_ids, batch.attention_mask, batch.position_ids)
+    inputs = _inputs(subject, batch)
     try:
         with torch.no_grad():
             run_taps(subject, inputs, taps)
@@ -47,6 +48,22 @@ def capture(subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tenso
     taps.clear()
     rows, tokens = batch.input_ids.shape
     raise too_large(rows, tokens, reason)
+
+
+def _inputs(subject: Subject, batch: Batch) -> Inputs:
+    """Put a batch on the device; pads that no real token can see need no mask.
+
+    Under causal attention a token sees those before it, so pads on the right reach none, and
+    without a mask attention takes its faster kernel. Whoever watches the model's own call still
+    gets the mask (``intervene`` tells pads by it).
+    """
+    home = device_of(subject)
+    mask = batch.attention_mask
+    watched = (subject.model, subject.model.get_decoder())
+    free = not any(module._forward_pre_hooks or module._forward_hooks for module in watched)
+    if free and mask.device.type == "cpu" and bool((mask[:, 1:] <= mask[:, :-1]).all()):
+        mask = torch.ones_like(mask)
+    return Inputs(*(onto(part, home) for part in (batch.input_ids, mask, batch.position_ids)))
 
 
 def run_taps(subject: Subject, inputs: Inputs, taps: Sequence[Tap]) -> None:

@@ -41,6 +41,11 @@ class Position:
         """Whether the read is one token a row, so that its value is kept as it is."""
         return self.kind in ("last", "offset")
 
+    @property
+    def always_there(self) -> bool:
+        """Whether every prompt has such a token."""
+        return self.kind in ("last", "all") and self.span is None
+
 
 def parse_position(text: str) -> Position:
     """Read ``last``, ``all``, ``last:SPAN``, ``mean``, ``mean:SPAN[50:]+first`` or ``offset:-2``.
@@ -152,14 +157,88 @@ def pool(
 
     Single tokens keep their dtype bit for bit; means are float32 or better.
     """
-    if position.kind == "all":
-        return [row[keep] for row, keep in zip(h, mask, strict=True)]
-    if position.single:
-        return h[torch.arange(len(h), device=h.device), mask.int().argmax(1)]
-    wide = h.to(torch.promote_types(h.dtype, torch.float32))
-    weights = mask.to(wide.dtype)
-    kept = torch.where(mask[..., None], wide, 0)
-    return torch.einsum("btd,bt->bd", kept, weights) / weights.sum(1, keepdim=True)
+    rows = torch.arange(len(mask), device=mask.device)
+    return Places(position, rows, mask, h.device).pool(h)
+
+
+class Places:
+    """Where a read's tokens stand in the rows of a forward, worked out once for all blocks.
+
+    From a mask in host memory nothing is asked of the device, so no forward is waited for.
+
+    Args:
+        position: what the read wants.
+        rows: row of the forward for each row of the mask.
+        mask: the tokens, of one row each.
+        device: where the values will be.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        rows: Int[Tensor, " b"],
+        mask: Bool[Tensor, "b t"],
+        device: torch.device,
+    ) -> None:
+        self.position = position
+        self.rows = onto(rows, device)
+        if position.single:
+            self.columns = onto(mask.int().argmax(1), device)
+        elif position.kind == "all":
+            self.tokens = [onto(row.nonzero().flatten(), device) for row in mask]
+        else:
+            first, stop = _extent(mask)
+            self.range = slice(first, stop)
+            self.mask = onto(mask[:, first:stop], device)
+            self.counts = onto(mask.sum(1, keepdim=True), device)
+            self.runs = _runs(mask) if device.type == "cpu" else None
+
+    def pool(self, h: Float[Tensor, "r t d"]) -> Float[Tensor, "b d"] | list[Tensor]:
+        """See `pool`."""
+        if self.position.single:
+            return h[self.rows, self.columns]
+        if self.position.kind == "all":
+            pairs = zip(self._own(h), self.tokens, strict=True)
+            return [row.index_select(0, tokens) for row, tokens in pairs]
+        return self._sum(self._own(h)) / self.counts
+
+    def _own(self, h: Float[Tensor, "r t d"]) -> Float[Tensor, "b t d"]:
+        return h if len(self.rows) == len(h) else h[self.rows]
+
+    def _sum(self, h: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
+        """Add tokens in float32 or better, without a copy of ``h`` in that dtype."""
+        wide = torch.promote_types(h.dtype, torch.float32)
+        if self.runs is not None:
+            pairs = zip(h, self.runs, strict=True)
+            return torch.stack([row[run].sum(0, dtype=wide) for row, run in pairs])
+        zero = h.new_zeros(())
+        return torch.where(self.mask[..., None], h[:, self.range], zero).sum(1, dtype=wide)
+
+
+def onto(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor without waiting for what the device is at."""
+    if tensor.device.type == "cpu" and device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def _extent(mask: Bool[Tensor, "b t"]) -> tuple[int, int]:
+    """Return the columns between which all tokens lie; all columns where a device must be asked."""
+    if mask.device.type != "cpu":
+        return 0, mask.shape[1]
+    columns = mask.any(0).nonzero().flatten()
+    return int(columns[0]), int(columns[-1]) + 1
+
+
+def _runs(mask: Bool[Tensor, "b t"]) -> list[slice] | None:
+    """Return each row's tokens as one run; None where a row has several."""
+    if mask.device.type != "cpu":
+        return None
+    firsts, counts = mask.int().argmax(1), mask.sum(1)
+    lasts = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
+    if not torch.equal(lasts - firsts + 1, counts):
+        return None
+    return [slice(int(a), int(b) + 1) for a, b in zip(firsts, lasts, strict=True)]
 
 
 @dataclass
@@ -174,6 +253,9 @@ class Tap:
     mask: Bool[Tensor, "b t"]
     """Their tokens."""
     taken: dict[int, Tensor | list[Tensor]] = field(default_factory=dict)
+    _places: dict[tuple[torch.device, int], Places] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def take(self, layer: int, h: Float[Tensor, "r t d"], repeats: int = 1) -> None:
         """Keep one block's values, in which each row of the batch stands ``repeats`` times."""
@@ -181,13 +263,13 @@ class Tap:
 
     def pooled(self, h: Float[Tensor, "r t d"], repeats: int = 1) -> Tensor | list[Tensor]:
         """Return what the read wants of a block's values."""
-        rows = (
-            self.rows[:, None] * repeats + torch.arange(repeats, device=self.rows.device)
-        ).flatten()
-        mask = self.mask.repeat_interleave(repeats, 0)
-        whole = len(rows) == len(h)
-        chosen = h if whole else h[rows.to(h.device)]
-        return pool(chosen, mask.to(h.device), self.position)
+        key = h.device, repeats
+        if key not in self._places:
+            offsets = torch.arange(repeats, device=self.rows.device)
+            rows = (self.rows[:, None] * repeats + offsets).flatten()
+            mask = self.mask.repeat_interleave(repeats, 0)
+            self._places[key] = Places(self.position, rows, mask, h.device)
+        return self._places[key].pool(h)
 
 
 def layers_of(
