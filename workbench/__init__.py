@@ -15,16 +15,21 @@ _HOMES = {
     "workbench.api": ("capture", "doctor", "fit", "gap", "intervene", "load", "measure"),
     "workbench.directions": (
         "Directions",
+        "LinearMap",
         "centered",
         "combine",
         "cosines",
         "denoise",
+        "fit_map",
         "layer_similarity",
         "open_directions",
+        "open_map",
         "residualise",
         "save_directions",
+        "save_map",
         "thresholds",
     ),
+    "workbench.directions.exchange": ("export_directions", "import_directions"),
     "workbench.errors": (
         "ConfigError",
         "DoctorError",
@@ -33,7 +38,12 @@ _HOMES = {
         "UnknownNameError",
         "WorkbenchError",
     ),
-    "workbench.interventions": ("EditLog", "Intervention"),
+    "workbench.interventions": (
+        "EditLog",
+        "Intervention",
+        "load_intervention",
+        "save_intervention",
+    ),
     "workbench.pipelines.probe": ("probe",),
     "workbench.prompts": ("PromptSet", "read_prompts"),
     "workbench.registry": ("EDITS", "ENGINES", "METHODS", "READOUTS"),
@@ -57,15 +67,21 @@ if TYPE_CHECKING:
     from workbench.api import load as load
     from workbench.api import measure as measure
     from workbench.directions import Directions as Directions
+    from workbench.directions import LinearMap as LinearMap
     from workbench.directions import centered as centered
     from workbench.directions import combine as combine
     from workbench.directions import cosines as cosines
     from workbench.directions import denoise as denoise
+    from workbench.directions import fit_map as fit_map
     from workbench.directions import layer_similarity as layer_similarity
     from workbench.directions import open_directions as open_directions
+    from workbench.directions import open_map as open_map
     from workbench.directions import residualise as residualise
     from workbench.directions import save_directions as save_directions
+    from workbench.directions import save_map as save_map
     from workbench.directions import thresholds as thresholds
+    from workbench.directions.exchange import export_directions as export_directions
+    from workbench.directions.exchange import import_directions as import_directions
     from workbench.errors import ConfigError as ConfigError
     from workbench.errors import DoctorError as DoctorError
     from workbench.errors import FormatError as FormatError
@@ -74,6 +90,8 @@ if TYPE_CHECKING:
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interventions import EditLog as EditLog
     from workbench.interventions import Intervention as Intervention
+    from workbench.interventions import load_intervention as load_intervention
+    from workbench.interventions import save_intervention as save_intervention
     from workbench.pipelines.probe import probe as probe
     from workbench.prompts import PromptSet as PromptSet
     from workbench.prompts import read_prompts as read_prompts

@@ -113,6 +113,14 @@ def test_float32_states_are_solved_in_float64(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_states_that_are_not_finite_are_refused(name):
+    X, y, names, *_ = pairs_of()
+    X[3, 2] = np.nan
+    with pytest.raises(ValueError, match="1 of 120 rows are not finite; the first is row 3"):
+        fitted(name, X, y, names)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("labels", [np.ones(120, bool), np.arange(120) % 3])
 def test_labels_that_are_not_two_classes_are_refused(name, labels):
     X, _, names, *_ = pairs_of()
@@ -311,7 +319,7 @@ def test_rank_r_scales_what_lies_in_the_plane_of_the_differences():
     np.testing.assert_allclose(found.W_, 0.5 * plane @ plane.T, atol=1e-8)
     np.testing.assert_allclose(found.b_, differences.mean(0))
     assert found.info_["retained"] == pytest.approx(values[-2:].sum() / values.sum())
-    with pytest.raises(ValueError, match="rank 2 needs pairs"):
+    with pytest.raises(ValueError, match="outer of rank 2 needs pairs"):
         Outer(rank=2).fit(X, y)
 
 

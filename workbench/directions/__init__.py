@@ -12,6 +12,9 @@ from workbench.directions.calibrate import Thresholds, residual_norms, threshold
 from workbench.directions.container import Directions, stack
 from workbench.directions.fit import fit_layers
 from workbench.directions.io import open_directions, save_directions
+from workbench.directions.linear_map import LinearMap
+from workbench.directions.map_fit import fit_map
+from workbench.directions.map_io import open_map, save_map
 from workbench.directions.nulls import CovarianceMatched, Isotropic, SeedPairs, SplitHalf
 from workbench.directions.recipe import Recipe, read_recipe, shipped_recipes
 from workbench.directions.similarity import cosines, layer_similarity, projection_correlations
@@ -22,6 +25,7 @@ __all__ = [
     "Difference",
     "Directions",
     "Isotropic",
+    "LinearMap",
     "Recipe",
     "SeedPairs",
     "SplitHalf",
@@ -32,14 +36,17 @@ __all__ = [
     "denoise",
     "evaluate",
     "fit_layers",
+    "fit_map",
     "fit_truth",
     "layer_similarity",
     "open_directions",
+    "open_map",
     "projection_correlations",
     "read_recipe",
     "residual_norms",
     "residualise",
     "save_directions",
+    "save_map",
     "shipped_recipes",
     "stack",
     "thresholds",

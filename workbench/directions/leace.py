@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from workbench.directions.cells import binary
 from workbench.directions.map_method import MapMethod, exact
 from workbench.directions.spectrum import spectrum
 from workbench.registry import METHODS
@@ -42,7 +41,7 @@ class Leace(MapMethod):
         pairs: ndarray | None = None,
     ) -> Leace:
         """Fit one layer; ``S^+ m`` is the least-squares fit of the label, in either Gram form."""
-        X, y = exact(X), binary(y)
+        X, y = exact(X, y)
         mean = X.mean(axis=0)
         centered = X - mean
         contrast = np.where(y, 1 / y.sum(), -1 / (~y).sum())  # centered.T @ contrast = m

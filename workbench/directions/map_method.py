@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator
 
+from workbench.directions.cells import inputs
 from workbench.linalg import wide
 from workbench.types import ndarray
 
@@ -63,6 +64,11 @@ class MapMethod(BaseEstimator):
         self.b_, self.axis_, self.info_ = b, axis, dict(info or {})
 
 
-def exact(X: ndarray) -> Float[ndarray, "n d"]:
-    """Return ``X`` in float64: the solves of maps are done there."""
-    return np.asarray(X, np.float64)
+def exact(X: ndarray, y: ndarray) -> tuple[Float[ndarray, "n d"], Bool[ndarray, " n"]]:
+    """Return states in float64, where the solves of maps are done, and labels as booleans.
+
+    Raises:
+        ValueError: labels that are not two classes, another number of rows, values not finite.
+    """
+    X, y = inputs(X, y)
+    return np.asarray(X, np.float64), y

@@ -9,7 +9,6 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from workbench.directions.cells import binary
 from workbench.directions.map_method import MapMethod, exact
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -53,7 +52,7 @@ class NullSpace(MapMethod):
         pairs: ndarray | None = None,
     ) -> NullSpace:
         """Fit one layer; ``info_`` holds the size of the null space, leak and reach."""
-        X, y = exact(X), binary(y)
+        X, y = exact(X, y)
         difference = X[y].mean(axis=0) - X[~y].mean(axis=0)
         target = difference if self.target is None else np.asarray(self.target, np.float64)
         if target.shape != difference.shape:

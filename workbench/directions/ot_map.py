@@ -9,7 +9,6 @@ import scipy.linalg
 from jaxtyping import Float
 from sklearn.covariance import ledoit_wolf
 
-from workbench.directions.cells import binary
 from workbench.directions.map_method import MapMethod, exact
 from workbench.directions.spectrum import top_axes
 from workbench.registry import METHODS
@@ -48,7 +47,7 @@ class OtMap(MapMethod):
         pairs: ndarray | None = None,
     ) -> OtMap:
         """Fit one layer; ``info_`` holds how much each covariance was shrunk."""
-        X, y = exact(X), binary(y)
+        X, y = exact(X, y)
         means = [X[side].mean(axis=0) for side in (~y, y)]
         centered = [X[side] - mean for side, mean in zip((~y, y), means, strict=True)]
         shift = means[1] - means[0]

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from workbench.directions.cells import binary, center_by
+from workbench.directions.cells import center_by, needed
 from workbench.directions.map_method import MapMethod, exact
 from workbench.directions.pairs import pair_rows
 from workbench.directions.spectrum import top_axes
@@ -50,11 +50,10 @@ class Outer(MapMethod):
         """Fit one layer."""
         if self.rank < 1:
             raise ValueError(f"rank {self.rank}; expected 1 or more")
-        if self.rank > 1 and pairs is None:
-            raise ValueError(f"rank {self.rank} needs pairs; rank 1 does not")
-        if pairs is not None and self.rank > 1:
-            return self._fit_pairs(exact(X), binary(y), pairs)
-        return self._fit_classes(exact(X), binary(y))
+        X, y = exact(X, y)
+        if self.rank > 1:
+            return self._fit_pairs(X, y, needed(pairs, "pairs", f"outer of rank {self.rank}"))
+        return self._fit_classes(X, y)
 
     def _fit_classes(self, X: ndarray, y: ndarray) -> Outer:
         upper, lower = X[y].mean(axis=0), X[~y].mean(axis=0)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from jaxtyping import Float
 
+from workbench.directions.cells import needed
 from workbench.directions.map_method import MapMethod
 from workbench.directions.ridge_map import paired
 from workbench.directions.spectrum import top_axes
@@ -40,7 +41,7 @@ class ReducedRank(MapMethod):
         pairs: ndarray | None = None,
     ) -> ReducedRank:
         """Fit one layer; W is never laid out whole."""
-        found = paired(X, y, pairs)
+        found = paired(X, y, needed(pairs, "pairs", "reduced_rank"))
         lam, r2 = found.choose(self.ridge)
         U, kept = found.spectrum.U, found.spectrum.shrink(lam)
         axes, _ = top_axes(kept[:, None] * (U.T @ found.D), self.rank)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from workbench.directions.cells import binary
+from workbench.directions.cells import needed
 from workbench.directions.map_method import MapMethod, exact
 from workbench.directions.pairs import pair_rows
 from workbench.directions.spectrum import Spectrum, spectrum
@@ -49,7 +49,7 @@ class RidgeMap(MapMethod):
         pairs: ndarray | None = None,
     ) -> RidgeMap:
         """Fit one layer."""
-        found = paired(X, y, pairs)
+        found = paired(X, y, needed(pairs, "pairs", "ridge_map"))
         lam, r2 = found.choose(self.ridge)
         W = found.spectrum.solve(found.X, found.D, lam).T
         self._learned(W, found.shift - W @ found.mean, found.shift, {"lam": lam, "r2_left_out": r2})
@@ -90,20 +90,19 @@ class Paired:
         return np.array(scores)
 
 
-def paired(X: Float[ndarray, "n d"], y: ndarray, pairs: ndarray | None) -> Paired:
+def paired(X: Float[ndarray, "n d"], y: ndarray, pairs: ndarray) -> Paired:
     """Line up pairs and center them.
 
     Raises:
         ConfigError: a pair that is not one item of each label.
-        ValueError: no pairs, fewer than three, or states that are all the same.
+        ValueError: fewer than three pairs, or states that are all the same.
     """
-    if pairs is None:
-        raise ValueError("a map from pairs needs pairs; it names matched items of both labels")
-    plus, minus = pair_rows(binary(y), pairs)
+    X, y = exact(X, y)
+    plus, minus = pair_rows(y, pairs)
     if len(plus) < 3:
         raise ValueError(f"{len(plus)} pairs; a map needs at least three")
-    states = exact(X[minus])
-    differences = exact(X[plus]) - states
+    states = X[minus]
+    differences = X[plus] - states
     mean, shift = states.mean(axis=0), differences.mean(axis=0)
     states, differences = states - mean, differences - shift
     if not states.any():

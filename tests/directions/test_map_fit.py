@@ -7,7 +7,7 @@ import pytest
 from planted import STAMP, Acts, planted
 
 from workbench.directions import Directions
-from workbench.directions.fit_map import fit_map
+from workbench.directions.map_fit import fit_map
 from workbench.directions.ridge_map import RidgeMap
 from workbench.errors import ConfigError, FormatError, MismatchError, UnknownNameError
 from workbench.registry import METHODS
@@ -75,7 +75,7 @@ def test_a_target_differs_by_layer():
 
 
 def test_mistakes_are_named(acts):
-    with pytest.raises(ConfigError, match=r"'mass_mean' gives directions.*wb\.fit"):
+    with pytest.raises(ConfigError, match=r"'mass_mean' gives a direction, not a map; use wb\.fit"):
         fit_map(acts, method="mass_mean")
     with pytest.raises(ConfigError, match=r"'ridge_map' needs pairs; name its column"):
         fit_map(acts, method="ridge_map")
@@ -85,7 +85,7 @@ def test_mistakes_are_named(acts):
         fit_map(acts, method="ridge_map", pairs="topic")
     with pytest.raises(ConfigError, match="layer 9 was not captured"):
         fit_map(acts, method="leace", layers=[9])
-    with pytest.raises(ConfigError, match="reduced_rank at layer 0: 99 axes asked for"):
+    with pytest.raises(ConfigError, match="'reduced_rank' at layer 0: 99 axes asked for"):
         fit_map(acts, method="reduced_rank", pairs="pair", rank=99)
     with pytest.raises(UnknownNameError, match="ridge_map"):
         fit_map(acts, method="ridge_mop")

@@ -12,15 +12,16 @@ from sklearn.base import clone
 
 from workbench.directions.container import Directions
 from workbench.directions.fit import (
+    create,
+    fit_one,
     layers_of,
     mean_norms,
     read_columns,
-    read_layer,
     refuse_missing,
+    stacked,
 )
 from workbench.directions.linear_map import LinearMap
 from workbench.errors import ConfigError
-from workbench.registry import METHODS
 from workbench.types import ActivationsLike, ndarray
 
 logger = logging.getLogger(__name__)
@@ -64,9 +65,7 @@ def fit_map(
         MismatchError: a target of another model or site.
         FormatError: activations that are not finite.
     """
-    estimator = METHODS.create(method, **params)
-    if getattr(estimator, "gives", "direction") != "map":
-        raise ConfigError(f"method {method!r} gives directions, not a map; use wb.fit")
+    estimator = create(method, params, gives="map")
     columns = read_columns(acts, y=y, groups=groups, polarity=polarity, pairs=pairs)
     refuse_missing(estimator, columns, method)
     chosen = layers_of(acts, layers)
@@ -75,12 +74,9 @@ def fit_map(
     for layer in chosen:
         start = time.perf_counter()
         own = clone(estimator).set_params(**targets.get(layer, {}))
-        try:
-            own.fit(read_layer(acts, layer), columns.y, **columns.take(slice(None)))
-        except ValueError as error:
-            raise ConfigError(f"{method} at layer {layer}: {error}") from None
-        parts.append(_arrays(own))
-        infos.append(own.info_)
+        fitted = fit_one(own, acts, layer, columns, method)
+        parts.append(_arrays(fitted))
+        infos.append(fitted.info_)
         logger.info("%s: layer %d in %.1f s", method, layer, time.perf_counter() - start)
     arrays = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
     return LinearMap(
@@ -97,7 +93,7 @@ def fit_map(
             "n": len(columns.y),
             "n_true": int(columns.y.sum()),
             **({} if target is None else {"target": target.label}),
-            **{key: np.array([found[key] for found in infos], np.float32) for key in infos[0]},
+            **stacked(infos),
         },
         **arrays,
     )
