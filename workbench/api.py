@@ -18,7 +18,7 @@ from workbench.engine.doctor import doctor as examine
 from workbench.engine.doctor import quick_check, use_verdict
 from workbench.engine.doctor_report import Report
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
-from workbench.interventions import EditLog, Gap, Intervention
+from workbench.interventions import EditLog, Gap, Intervention, SavedIntervention
 from workbench.library import Source, open_prompts
 from workbench.models import read_checkpoint
 from workbench.models.embedded import cache_root
@@ -204,7 +204,10 @@ def measure(
 
 
 def intervene(
-    subject: Subject, interventions: Sequence[Intervention], *, gap: Gap | None = None
+    subject: Subject,
+    interventions: Sequence[Intervention | SavedIntervention],
+    *,
+    gap: Gap | None = None,
 ) -> AbstractContextManager[EditLog]:
     """Edit every forward of the model inside the with-block.
 
@@ -212,7 +215,7 @@ def intervene(
 
     Args:
         subject: the model under study.
-        interventions: applied together, in order within a block.
+        interventions: applied together, in order within a block; made here or loaded from a file.
         gap: the natural gap, for doses in gap units.
 
     Returns:

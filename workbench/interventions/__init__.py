@@ -2,7 +2,22 @@
 
 from workbench.interventions.dose import Gap
 from workbench.interventions.intervention import Intervention
+from workbench.interventions.io import (
+    SavedIntervention,
+    load_intervention,
+    save_intervention,
+)
 from workbench.interventions.log import EditLog, EditRow
 from workbench.interventions.scope import SCOPES, scope_mask
 
-__all__ = ["SCOPES", "EditLog", "EditRow", "Gap", "Intervention", "scope_mask"]
+__all__ = [
+    "SCOPES",
+    "EditLog",
+    "EditRow",
+    "Gap",
+    "Intervention",
+    "SavedIntervention",
+    "load_intervention",
+    "save_intervention",
+    "scope_mask",
+]
