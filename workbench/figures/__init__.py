@@ -1,6 +1,8 @@
 """Figures: a results table in, one Bokeh figure out; no Panel, no disk, no state."""
 
+from workbench.figures.cosine import cosine_matrix, cosine_ranking
 from workbench.figures.dose import dose_response, mass_by_dose
+from workbench.figures.layers import cosine_by_layer, layer_similarity_map
 from workbench.figures.scatter import scatter_map
 from workbench.figures.theme import DARK, LIGHT, Theme, theme_named
 from workbench.figures.truth import auc_by_layer, world_projections
@@ -10,7 +12,11 @@ __all__ = [
     "LIGHT",
     "Theme",
     "auc_by_layer",
+    "cosine_by_layer",
+    "cosine_matrix",
+    "cosine_ranking",
     "dose_response",
+    "layer_similarity_map",
     "mass_by_dose",
     "scatter_map",
     "theme_named",
