@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import ks_2samp, norm
 
 from workbench import linalg
 
@@ -57,6 +57,16 @@ def test_the_simulated_band_meets_the_closed_form():
     bank = RNG.standard_normal((275, 5120)).astype(np.float32)
     simulated = linalg.simulated_band(bank, draws=3000, seed=1)
     assert simulated == pytest.approx(linalg.random_band(275, 5120), rel=0.03)
+
+
+@pytest.mark.parametrize("K", [1, 5, 40], ids=["one vector", "a few", "more than axes"])
+def test_drawing_inside_the_span_alone_is_drawing_whole_directions(K):
+    bank = RNG.standard_normal((K, 16)) + 1
+    bank[-1] = bank[0]  # a span smaller than the bank
+    whole = np.abs(linalg.cosine(RNG.standard_normal((20_000, 16)), bank)).max(axis=1)
+    inside = linalg.largest_cosines(bank, 20_000, seed=3)
+    assert ks_2samp(whole, inside).pvalue > 0.001
+    assert len(inside) == 20_000
 
 
 def test_the_band_is_exact_for_one_vector_in_three_dimensions():

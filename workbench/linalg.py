@@ -86,15 +86,31 @@ def chance_above(cosines: Float[ndarray, "*m"], K: int, d: int) -> Float[ndarray
     return np.asarray(-np.expm1(K * np.log(np.maximum(inside, np.finfo(np.float64).tiny))))
 
 
+def largest_cosines(
+    vectors: Float[ndarray, "k d"], draws: int, seed: int | Sequence[int]
+) -> Float[ndarray, " b"]:
+    """Draw isotropic directions; return the largest |cosine| of each with the bank.
+
+    Only the part of a direction inside the bank's span is drawn; of the part outside, its squared
+    length, which is chi-squared. The distribution is exactly that of whole directions.
+    """
+    bank, rng = unit(vectors.astype(np.float64)), np.random.default_rng(seed)
+    inside = np.linalg.qr(bank.T, mode="r").T if len(bank) < bank.shape[1] else bank
+    outside, largest = bank.shape[1] - inside.shape[1], []
+    for start in range(0, draws, 1000):
+        drawn = rng.standard_normal((min(1000, draws - start), inside.shape[1]))
+        squared = (drawn**2).sum(axis=1)
+        if outside:
+            squared += rng.chisquare(outside, len(drawn))
+        largest.append(np.abs(drawn @ inside.T).max(axis=1) / np.sqrt(squared))
+    return np.concatenate(largest)
+
+
 def simulated_band(
     vectors: Float[ndarray, "k d"], draws: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> float:
     """Return the same quantile for this bank, from ``draws`` random directions."""
-    bank, rng, largest = unit(vectors).astype(np.float32), np.random.default_rng(seed), []
-    for start in range(0, draws, 1000):
-        drawn = rng.standard_normal((min(1000, draws - start), bank.shape[1]), np.float32)
-        largest.append(np.abs(unit(drawn) @ bank.T).max(axis=1))
-    return float(np.quantile(np.concatenate(largest), level))
+    return float(np.quantile(largest_cosines(vectors, draws, seed), level))
 
 
 def principal_axes(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import STAMP, Acts
 
-from workbench.directions import Directions
+from workbench.directions import Directions, open_directions, save_directions
 from workbench.directions.algebra import (
     Difference,
     centered,
@@ -232,3 +232,19 @@ def test_a_difference_of_other_prompts_is_refused():
     second.columns["id"][:2] = "same"
     with pytest.raises(ConfigError, match="occur twice"):
         _ = Difference(first, second, "x").rows
+
+
+def test_what_was_removed_and_how_much_is_left_survives_the_file(tmp_path):
+    for made in (
+        residualise(directions(), directions(2, seed=1)),
+        denoise(directions(), loud()),
+        denoise(directions(), loud(), control=4),
+        combine(directions(), {"a": 1}, name="x"),
+        Difference(*pair(1.0), "shift").directions(),
+    ):
+        save_directions(made, tmp_path / "made.safetensors")
+        opened = open_directions(tmp_path / "made.safetensors")
+        np.testing.assert_array_equal(opened.vectors, made.vectors)
+        assert set(made.info) <= set(opened.info)
+        for key, value in made.info.items():
+            np.testing.assert_array_equal(opened.info[key], value)

@@ -19,7 +19,7 @@ from workbench.directions.algebra import Difference
 from workbench.directions.container import Directions
 from workbench.directions.rows import group_column, read_items, read_rows
 from workbench.errors import MismatchError
-from workbench.linalg import chance_above, random_band, unit
+from workbench.linalg import chance_above, largest_cosines, random_band, unit
 from workbench.types import ActivationsLike, ndarray
 
 CHUNK = 500
@@ -226,10 +226,7 @@ def band(
     if null is None:
         name = f"isotropic, closed form, {level:.0%} of {of}"
         return Band(random_band(K, d, level), name, K, "vector", None, K, d)
-    units = unit(bank).astype(np.float32)
-    largest = np.concatenate(
-        [np.abs(unit(drawn) @ units.T).max(axis=1) for drawn in null.draw(layer, d)]
-    )
+    largest = _largest(null, bank, layer)
     few = len(largest) < FEWEST
     value = float(largest.max() if few else np.quantile(largest, level))
     name = f"{null.name}, {f'most of {len(largest)}' if few else f'{level:.0%}'} of {of}"
@@ -264,6 +261,14 @@ def draw_all(null: Null, layer: int, width: int, limit: int) -> Float[ndarray, "
         if sum(map(len, kept)) >= limit:
             break
     return np.concatenate(kept)
+
+
+def _largest(null: Null, bank: Float[ndarray, "k d"], layer: int) -> Float[ndarray, " b"]:
+    if isinstance(null, Isotropic):  # the same distribution without drawing all d coordinates
+        return largest_cosines(bank, null.draws, (null.seed, layer))
+    units = unit(bank).astype(np.float32)
+    drawn = null.draw(layer, bank.shape[1])
+    return np.concatenate([np.abs(unit(some) @ units.T).max(axis=1) for some in drawn])
 
 
 def _chunks(draws: int) -> Iterator[int]:
