@@ -1,6 +1,8 @@
 """What every registered method of directions promises, on activations with a planted truth."""
 
 import inspect
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from sklearn.base import clone
 
 from workbench.directions import fit_layers, open_directions, save_directions
 from workbench.linalg import cosine
-from workbench.registry import METHODS
+from workbench.registry import METHODS, load_plugin
 
 NAMES = [n for n in METHODS.names() if getattr(METHODS.factory(n), "gives", "direction") != "map"]
+PAGE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 COLUMNS = {"groups": "topic", "polarity": "polarity", "pairs": "fact"}
 
 
@@ -37,6 +40,12 @@ def acts():
     return planted()
 
 
+@cache
+def plain(name):
+    """The fit that others are compared with; none may change it."""
+    return fitted(name, planted())
+
+
 def test_the_registry_finds_the_methods_by_their_files():
     assert {"ccs", "lda", "logistic", "mass_mean", "paired", "pca", "ttpd"} <= set(NAMES)
 
@@ -49,7 +58,7 @@ def test_a_planted_axis_is_found_with_its_sign(name, acts):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_swapped_labels_give_the_negated_direction_and_the_same_center(name, acts):
-    one = fitted(name, acts)
+    one = plain(name)
     other = fitted(name, acts, y=acts.columns["label"] == 0)
     assert_same_direction(other.coef_, -one.coef_)
     np.testing.assert_allclose(other.center_, one.center_, atol=1e-5)
@@ -66,7 +75,7 @@ def test_a_fit_is_the_same_each_time_and_leaves_its_input_alone(name, acts):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_clone_has_the_same_parameters_and_no_fit(name, acts):
-    one = fitted(name, acts)
+    one = plain(name)
     two = clone(one)
     assert two.get_params() == one.get_params()
     assert not hasattr(two, "coef_")
@@ -84,13 +93,13 @@ def test_every_parameter_is_described(name):
 def test_the_order_of_the_rows_does_not_matter(name, acts):
     order = np.random.default_rng(0).permutation(len(acts.columns["label"]))
     shuffled = acts.where(order)
-    assert_same_direction(fitted(name, shuffled).coef_, fitted(name, acts).coef_)
+    assert_same_direction(fitted(name, shuffled).coef_, plain(name).coef_)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_shift_moves_the_center_and_not_the_direction(name, acts):
     shift = np.linspace(-3, 3, acts.model.width, dtype=np.float32)
-    one, moved = fitted(name, acts), fitted(name, acts, X=acts.at(2) + shift)
+    one, moved = plain(name), fitted(name, acts, X=acts.at(2) + shift)
     assert_same_direction(moved.coef_, one.coef_)
     np.testing.assert_allclose(moved.center_, one.center_ + shift, atol=1e-4)
 
@@ -98,7 +107,7 @@ def test_a_constant_shift_moves_the_center_and_not_the_direction(name, acts):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_a_change_of_units_scales_the_center_and_not_the_direction(name, acts, factor):
-    one, scaled = fitted(name, acts), fitted(name, acts, X=acts.at(2) * np.float32(factor))
+    one, scaled = plain(name), fitted(name, acts, X=acts.at(2) * np.float32(factor))
     assert cosine(scaled.coef_[None], one.coef_[None])[0, 0] > 1 - 1e-5
     np.testing.assert_allclose(scaled.center_, one.center_ * factor, atol=1e-4 * factor)
 
@@ -110,7 +119,7 @@ def test_a_change_of_units_scales_the_center_and_not_the_direction(name, acts, f
 def test_half_floats_are_fitted_in_float32_and_doubles_in_double(name, acts, given, found):
     fit = fitted(name, acts, X=acts.at(2).astype(given))
     assert fit.coef_.dtype == found
-    assert_same_direction(fit.coef_, fitted(name, acts).coef_, loss=1e-3)
+    assert_same_direction(fit.coef_, plain(name).coef_, loss=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,7 +152,7 @@ def test_items_that_stand_once_with_each_label_give_no_direction_to_speak_of(nam
         fit = fitted(name, twice, y=y)
     except ValueError:
         return
-    if np.linalg.norm(fit.coef_) < 1e-5 * np.linalg.norm(fitted(name, acts).coef_):
+    if np.linalg.norm(fit.coef_) < 1e-5 * np.linalg.norm(plain(name).coef_):
         return
     assert METHODS.factory(name).labels == "sign"
     assert fit.info_.get("accuracy", 0.5) == pytest.approx(0.5)
@@ -192,7 +201,23 @@ def test_what_a_method_found_at_each_layer_outlives_its_file(name, acts, tmp_pat
     again = open_directions(tmp_path / "found.safetensors")
     assert (again.names, again.layers) == (("label",), (2, 1))
     np.testing.assert_array_equal(again.vectors, found.vectors)
-    np.testing.assert_array_equal(found.at(2)[0], fitted(name, acts).coef_)
+    np.testing.assert_array_equal(found.at(2)[0], plain(name).coef_)
     assert set(again.info) >= set(found.info)
-    for key in fitted(name, acts).info_:
+    for key in plain(name).info_:
         np.testing.assert_array_equal(again.info[key], found.info[key])
+
+
+def test_the_page_of_methods_has_a_row_for_each():
+    own = [n for n in METHODS.names() if METHODS.factory(n).__module__.startswith("workbench.")]
+    assert [name for name in own if f"\n| `{name}` |" not in PAGE] == []
+
+
+def test_the_method_that_the_page_shows_is_one(acts, tmp_path, monkeypatch):
+    monkeypatch.setattr(METHODS, "_factories", dict(METHODS._factories))
+    file = tmp_path / "trimmed.py"
+    file.write_text(PAGE.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    load_plugin(file)
+    test_a_planted_axis_is_found_with_its_sign("trimmed", acts)
+    test_swapped_labels_give_the_negated_direction_and_the_same_center("trimmed", acts)
+    test_rows_that_are_not_finite_are_counted_and_refused("trimmed", acts, np.nan)
+    assert fit_layers(acts, method="trimmed", **COLUMNS).info["method"] == "trimmed"
