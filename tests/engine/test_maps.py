@@ -8,9 +8,10 @@ import torch
 
 from workbench.directions import Directions
 from workbench.directions.linear_map import LinearMap
+from workbench.engine.edits import LiveEdits, Pass
 from workbench.engine.hooks import HookRunner
 from workbench.errors import MismatchError
-from workbench.interventions import Intervention
+from workbench.interventions import EditLog, Intervention
 from workbench.types import CandidatesRead, LogitsRead, Read, Request
 
 RUNNER = HookRunner()
@@ -174,9 +175,6 @@ def test_many_arms_in_one_batch_equal_the_plain_way(scope, family, subject_of):
 
 
 def test_doses_of_one_map_are_one_group_and_two_maps_are_two(subject_of):
-    from workbench.engine.edits import LiveEdits
-    from workbench.interventions import EditLog
-
     subject = subject_of("llama")
     one, other = map_of(subject, layers=(1,)), map_of(subject, layers=(1,), seed=9)
     arms = [Intervention.map(m, dose=d).arm(subject.stamp) for m in (one, other) for d in (0.5, 1)]
@@ -184,6 +182,21 @@ def test_doses_of_one_map_are_one_group_and_two_maps_are_two(subject_of):
     assert [group.key.arms for group in live.groups[1]] == [(0, 1), (2, 3)]
     shared = live.groups[1][0].weights["W"]
     assert shared.data_ptr() == one.W.ctypes.data  # no copy on the CPU
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_out_of_scope_and_rows_of_other_arms_keep_every_bit(name, subject_of):
+    subject = subject_of("llama")
+    arms = [(), interventions(subject)[name].arm(subject.stamp)]
+    live = LiveEdits(subject, arms, EditLog())
+    h = torch.randn(4, 6, subject.width, generator=torch.Generator().manual_seed(0))
+    given, mask = h.clone(), torch.arange(6).expand(4, 6) >= torch.tensor([[2], [0], [3], [5]])
+    out = live.apply(1, h, Pass((1, 0, 1, 1), lambda _: mask))
+    inside = mask.clone()
+    inside[1] = False
+    assert torch.equal(h, given)
+    assert torch.equal(out[~inside], h[~inside])
+    assert (out[inside] != h[inside]).any(-1).all()
 
 
 def test_a_zero_dose_changes_no_bit(family, subject_of, batch_with):

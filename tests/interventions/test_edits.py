@@ -132,6 +132,15 @@ def test_each_row_has_its_own_direction_and_dose(name, h, v):
         torch.testing.assert_close(together[row : row + 1], one)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_repeated_rows_are_edited_as_the_rows_were(name, h, v):
+    dose, rows = torch.tensor([0.3, 0.0, -0.7]), rows_of(name)
+    once = edit_of(name)(h, v, dose, **rows)
+    again = {key: value.repeat_interleave(4) for key, value in rows.items()}
+    h, v, dose = (part.repeat_interleave(4, 0) for part in (h, v, dose))
+    torch.testing.assert_close(edit_of(name)(h, v, dose, **again), once.repeat_interleave(4, 0))
+
+
 @pytest.mark.parametrize(
     "name", [case for case in CASES if case != "add" and "norm kept" not in case]
 )

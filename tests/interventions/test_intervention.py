@@ -226,7 +226,7 @@ def test_a_subspace_is_the_span_of_all_directions_layer_by_layer(truth):
         np.testing.assert_allclose(basis @ basis.T, np.eye(len(basis)), atol=1e-6)
         np.testing.assert_allclose(vectors[:, row] @ basis.T @ basis, vectors[:, row], atol=1e-5)
         assert edit.rows == {"inside": 0.0, "outside": 1.0}
-    with pytest.raises(ConfigError, match="have no center to project about"):
+    with pytest.raises(ConfigError, match="directions joy, fear have no center"):
         Intervention.project_to_subspace(two, centered=True)
     stronger = replace(one, dose=2.0)
     assert stronger.arm(STAMP)[0].weights is one.arm(STAMP)[0].weights
@@ -236,3 +236,18 @@ def test_a_kept_norm_wraps_the_edit_and_equal_ones_are_one(truth):
     edits = [Intervention.add(truth, dose=d, keep_norm=True).arm(STAMP)[0].edit for d in (1, 2)]
     assert edits[0] == edits[1] == KeepNorm(EDITS.create("add"))
     assert hash(edits[0]) == hash(edits[1])
+
+
+def test_the_center_of_a_direction_is_a_value_to_replace_with(truth):
+    @dataclass(frozen=True)
+    class Centered(Bank):
+        center: np.ndarray = None
+
+    center = np.array([[[5.0, 7, 10], [1, -3, 1], [4, 4, 4]]])
+    own = Centered(vectors=truth.vectors, center=center)
+    arm = Intervention.replace(own, value="center", layers=[3, 1]).arm(STAMP)
+    assert [edit.rows["value"] for edit in arm] == pytest.approx([-3, (15 + 40) / 5])
+    with pytest.raises(ConfigError, match="have no center"):
+        Intervention.replace(truth, value="center")
+    with pytest.raises(ValueError, match="factor 'center'; expected a number"):
+        Intervention.of("rescale", truth, factor="center")

@@ -72,7 +72,7 @@ class Paired:
         lams = [scale * r for r in (GRID if ridge is None else (ridge,))]
         scores = self.left_out(lams)
         best = int(np.argmax(scores))
-        return lams[best], float(scores[best])
+        return float(lams[best]), float(scores[best])
 
     def left_out(self, lams: Sequence[float]) -> Float[ndarray, " g"]:
         """Return R^2 about the mean difference for each lam, every pair left out in turn.

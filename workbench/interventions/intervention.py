@@ -15,9 +15,11 @@ from workbench.interventions.dose import UNITS, Gap, to_raw
 from workbench.interventions.keep_norm import KeepNorm
 from workbench.interventions.scope import check_scope
 from workbench.interventions.weights import (
+    CENTER,
     MAP,
     SUBSPACE,
     Weights,
+    center_coordinates,
     refuse_other_parts,
     weights_of,
 )
@@ -26,7 +28,7 @@ from workbench.types import Arm, DirectionsLike, LayerEdit, LinearMapLike, Model
 
 Threshold = float | int | Mapping[int, float]
 """One number for every layer, or one by layer."""
-_DEFAULTS: dict[str, dict[str, Threshold]] = {
+_DEFAULTS: dict[str, dict[str, Threshold | str]] = {
     "cap": {"floor": -math.inf, "ceiling": math.inf},
     "affine": {"scale": 1.0, "offset": 0.0},
     SUBSPACE: {"inside": 1.0, "outside": 0.0},
@@ -85,7 +87,7 @@ class Intervention:
         name: str | None = None,
         keep_norm: bool = False,
         centered: bool = False,
-        **thresholds: Threshold,
+        **thresholds: Threshold | str,
     ) -> Intervention:
         """Return the intervention of a registered edit, whose further numbers are ``thresholds``.
 
@@ -99,7 +101,8 @@ class Intervention:
             name: for tables; by default the edit's and the direction's.
             keep_norm: restore the length of every edited state, so that only its direction changes.
             centered: measure a subspace from the directions' frozen center, not from the origin.
-            thresholds: numbers of the edit, for all layers or by layer.
+            thresholds: numbers of the edit, for all layers or by layer; for ``replace`` also
+                ``value="center"``.
 
         Raises:
             WorkbenchError: an unknown edit or scope, or a layer that the directions lack.
@@ -112,6 +115,8 @@ class Intervention:
         at = tuple(int(layer) for layer in (directions.layers if layers is None else layers))
         _check_layers(at, directions)
         numbers = {**_DEFAULTS.get(edit, {}), **thresholds}
+        if edit == "replace" and numbers.get("value") == CENTER:
+            numbers["value"] = center_coordinates(directions, at)
         rows = {key: _by_layer(key, value, at) for key, value in numbers.items()}
         if edit == "cap":
             _check_band(rows["floor"], rows["ceiling"])
@@ -233,17 +238,18 @@ class Intervention:
 
     @classmethod
     def replace(
-        cls, directions: DirectionsLike, *, value: Threshold, **settings: Any
+        cls, directions: DirectionsLike, *, value: Threshold | str, **settings: Any
     ) -> Intervention:
-        """Set the coordinate along the unit direction; with a mean coordinate, ablate to the mean.
+        """Set the coordinate along the unit direction; at a mean coordinate, ablate to the mean.
 
         Args:
             directions: exactly one direction.
-            value: residual-stream units, for all layers or by layer.
+            value: residual-stream units, for all layers or by layer; ``center`` is the coordinate
+                of the directions' frozen center.
             settings: ``layers``, ``dose`` (a blend), ``scope``, ``keep_norm`` and ``name``.
 
         Raises:
-            WorkbenchError: a layer that the directions lack, or an unknown scope.
+            WorkbenchError: a layer or center that the directions lack, or an unknown scope.
             ValueError: several directions, or a number that is not finite.
         """
         return cls.of("replace", directions, value=value, **settings)
@@ -341,7 +347,9 @@ def _check_layers(layers: Sequence[int], directions: DirectionsLike) -> None:
         )
 
 
-def _by_layer(name: str, threshold: Threshold, layers: Sequence[int]) -> dict[int, float]:
+def _by_layer(name: str, threshold: Threshold | str, layers: Sequence[int]) -> dict[int, float]:
+    if isinstance(threshold, str):
+        raise ValueError(f"{name} {threshold!r}; expected a number, or one by layer")
     if not isinstance(threshold, Mapping):
         threshold = dict.fromkeys(layers, threshold)
     missing = [layer for layer in layers if layer not in threshold]

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from workbench.errors import ConfigError
-from workbench.linalg import orthonormal
+from workbench.linalg import orthonormal, project
 from workbench.registry import EDITS
 from workbench.types import DirectionsLike, LinearMapLike, ndarray
 
@@ -17,6 +18,7 @@ Weights = Mapping[int, Mapping[str, ndarray]]
 """By layer, then by name."""
 MAP = "linear_map"
 SUBSPACE = "project_to_subspace"
+CENTER = "center"
 
 
 def weights_of(
@@ -45,14 +47,32 @@ def _subspace(directions: DirectionsLike, layer: int, centered: bool) -> dict[st
     row = directions.layers.index(layer)
     found = {"basis": orthonormal(directions.vectors[:, row]).astype(np.float32)}
     if centered:
-        center = getattr(directions, "center", None)
-        if center is None:
-            raise ConfigError(
-                f"directions {', '.join(directions.names)} have no center to project about; fit "
-                "them with a method that stores one, or leave centered=False (the origin)"
-            )
-        found["center"] = center[:, row].mean(axis=0)
+        found["center"] = _center(directions)[:, row].mean(axis=0)
     return found
+
+
+def center_coordinates(directions: DirectionsLike, layers: Sequence[int]) -> dict[int, float]:
+    """Return where the frozen center of one direction lies along it, by layer.
+
+    Raises:
+        ConfigError: directions without a center.
+    """
+    center, found = _center(directions), {}
+    for layer in layers:
+        row = directions.layers.index(layer)
+        found[layer] = float(project(center[0, row], directions.vectors[0, row]))
+    return found
+
+
+def _center(directions: DirectionsLike) -> Float[ndarray, "k l d"]:
+    center = getattr(directions, "center", None)
+    if center is None:
+        raise ConfigError(
+            f"directions {', '.join(directions.names)} have no center; fit them with a method that "
+            "stores one, or give numbers of your own (a subspace is measured from the origin "
+            "where centered=False)"
+        )
+    return np.asarray(center)
 
 
 def refuse_other_parts(edit: str, numbers: Mapping[str, Any], weights: Weights) -> None:
