@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from workbench.activations import Activations, open_activations, pack, verify
+from workbench.activations import Activations, open_activations, pack, save_embedding, verify
 from workbench.activations.layout import Manifest, decode, encode, make_block
 from workbench.activations.shard import shard_image
 from workbench.activations.store import Store, plan_shards
@@ -356,6 +356,48 @@ def test_a_full_disk_is_explained_and_leaves_nothing_behind(tmp_path, monkeypatc
     with pytest.raises(WorkbenchError, match=r"disk is full: .* needs \d+\.\d kB, .* are free"):
         store.write(make_block(0, values, "float32", columns, LAYERS))
     assert list((tmp_path / "acts" / "shards").iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["finish", "pack", "embed"])
+def test_a_disk_that_fills_up_later_leaves_the_finished_files_as_they_were(
+    tmp_path, monkeypatch, what
+):
+    *_, manifest = write_store(tmp_path / "acts")
+    store = Store.create(tmp_path / "acts", manifest)
+    acts = open_activations(tmp_path / "acts")
+    save_embedding(acts, "pca", np.zeros((10, 2)), {"k": 2})
+    out = pack(tmp_path / "acts", tmp_path / "out" / "one.h5")
+    (tmp_path / "acts/hashes.json").unlink()
+    tasks = {
+        "finish": store.finish,
+        "pack": lambda: pack(tmp_path / "acts", out),
+        "embed": lambda: save_embedding(acts, "pca", np.ones((10, 2)), {"k": 2}),
+    }
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("workbench.files.os.fsync", full)
+        with pytest.raises(WorkbenchError, match=r"the disk is full: .* free; free some space"):
+            tasks[what]()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
+    tasks[what]()
+    store.finish()
+    verify(tmp_path / "acts")
+
+
+def test_a_file_of_another_program_is_refused_with_what_to_give(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["values"] = np.zeros((3, 4, 8))
+    with pytest.raises(FormatError, match=r"format None, .* give a file or folder that `workbench"):
+        open_activations(tmp_path / "other.h5")
+    write_store(tmp_path / "acts")
+    shard = tmp_path / "acts/shards/000004-000008.h5"
+    shard.write_bytes((tmp_path / "other.h5").read_bytes())
+    with pytest.raises(FormatError, match=r"000004-000008\.h5 has format None"):
+        open_activations(tmp_path / "acts")
 
 
 def test_values_beyond_float16_and_rows_that_are_not_finite_are_refused():
