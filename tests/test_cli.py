@@ -1,13 +1,17 @@
 """The command line: what it prints, its exit codes, and no traceback for what a user can fix."""
 
 import json
+import os
+import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from workbench import cli
+from workbench.runs import read_run
 
 
 @pytest.fixture
@@ -206,6 +210,54 @@ def test_with_json_wrong_usage_and_an_interruption_are_objects_too(run, monkeypa
     assert err.endswith("the same command resumes what it had begun\n")
 
 
+BROKEN = """
+from workbench.readouts.trust_game import TrustGame
+from workbench.registry import READOUTS
+
+@READOUTS.register("broken")
+class Broken(TrustGame):
+    def requests(self, subject):
+        return [1 / 0]
+"""
+
+
+def test_with_json_an_error_that_nobody_foresaw_is_an_object_too_beside_its_traceback(
+    tiny_folder, tmp_path
+):
+    model = tiny_folder(tmp_path / "model")
+    (tmp_path / "broken.py").write_text(BROKEN)
+    words = ["measure", model, "broken", "--plugin", "broken.py", "--device", "cpu", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from workbench.cli import main; main()", *words],
+        capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )  # fmt: skip
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["verb"], said["status"]) == (1, "measure", "failed")
+    assert said["error"] == "ZeroDivisionError: division by zero"
+    assert "Traceback" in done.stderr
+    manifest = read_run(tmp_path / said["path"])
+    assert (manifest.id, manifest.status) == (said["id"], "failed")
+    assert manifest.error == said["error"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("list", "runs"), ("list", "prompts"), ("list", "studies"), ("list", "organisms"),
+     ("show", "nothing"), ("fit", "nowhere"), ("cache", "a", "no-set"), ("cash",)],
+)  # fmt: skip
+def test_what_needs_no_model_does_not_wait_for_torch(words, tmp_path):
+    code = (
+        "import sys\nfrom workbench.cli import main\ntry: main()\nfinally:\n"
+        "    print([m for m in ('torch', 'sklearn', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
@@ -300,6 +352,103 @@ def test_two_shares_fill_one_store_and_the_last_one_closes_the_run(run, tiny_fol
     code, _, err = run(*words, "--shard", "2/2")
     assert code == 1
     assert "2/2" in err
+
+
+@pytest.fixture
+def small_units(monkeypatch):
+    """Units of work of a prompt or two."""
+    monkeypatch.setattr("workbench.readouts.ask_units.PROMPT_TOKENS", 120)
+
+
+@pytest.mark.parametrize("verb", ["measure", "sweep"])
+def test_shares_of_a_readout_make_the_table_that_one_process_makes(
+    run, tiny_folder, statements, tmp_path, small_units, verb
+):
+    model = tiny_folder(tmp_path / "model")
+    words = ["measure", model, "trust_game", "claims", "--device", "cpu"]
+    if verb == "sweep":
+        cached = json.loads(run("cache", model, statements, "--device", "cpu", "--json")[1])
+        (tmp_path / "recipe.toml").write_text(RECIPE)
+        fitted = json.loads(run("fit", cached["path"], "--recipe", "recipe.toml", "--json")[1])
+        (tmp_path / "sweep.toml").write_text(
+            f'model = "{model}"\ndevice = "cpu"\nlayers = [[1], [2]]\nunit = "norm"\n'
+            f'directions = "{fitted["path"]}/directions.safetensors"\ndoses = [1.0]\n'
+            'readouts = [{ name = "trust_game", counterparts = ["person"] }]\ncontrols = 1\n'
+        )
+        words = ["sweep", "sweep.toml"]
+    whole = json.loads(run(*words, "--runs", "whole", "--json")[1])
+    said = [json.loads(run(*words, "--shard", f"{n}/3", "--json")[1]) for n in (2, 0, 1)]
+    assert [one["status"] for one in said] == ["part", "part", "done"]
+    frames = [pd.read_parquet(f"{one['path']}/results.parquet") for one in (whole, said[-1])]
+    pd.testing.assert_frame_equal(*frames)
+    assert len(frames[0]) == said[-1]["result"]["rows"] > 50
+    assert not list(tmp_path.glob("runs/*/*/.units"))
+    assert json.loads(run(*words, "--shard", "2/3", "--json")[1])["status"] == "reused"
+
+
+def test_a_measurement_that_ended_early_goes_on_with_what_is_left(
+    run, tiny_folder, tmp_path, small_units, monkeypatch
+):
+    model = tiny_folder(tmp_path / "model")
+    words = ("measure", model, "claims", "--device", "cpu", "--json")
+    whole = json.loads(run(*words, "--runs", "whole")[1])
+    from workbench.engine.hooks import HookRunner
+
+    asked, real = [], HookRunner.answer
+
+    def answer(self, subject, requests, *words, budget, **options):
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        asked.append(tuple(request.item for request in requests))
+        found = real(self, subject, requests, *words, budget=budget, **options)
+        return replace(found, budget=budget // 2 if len(asked) == 2 else budget)
+
+    monkeypatch.setattr(HookRunner, "answer", answer)
+    assert run(*words)[0] == 130
+    left, budgets = [], []
+
+    def rest(self, subject, requests, *words, budget, **options):
+        left.append(tuple(request.item for request in requests))
+        budgets.append(budget)
+        return real(self, subject, requests, *words, budget=budget, **options)
+
+    monkeypatch.setattr(HookRunner, "answer", rest)
+    code, out, _ = run(*words)
+    assert code == 0
+    assert len(left) > 3
+    assert set(budgets) == {4096}  # as far as it had shrunk
+    frames = [
+        pd.read_parquet(f"{place}/results.parquet")
+        for place in (whole["path"], json.loads(out)["path"])
+    ]
+    pd.testing.assert_frame_equal(*frames)
+    assert not set(left) & set(asked)
+
+
+def test_a_file_of_jobs_is_planned_and_fitted_by_two_workers(
+    run, tiny_folder, statements, tmp_path
+):
+    model = tiny_folder(tmp_path / "model")
+    cached = json.loads(run("cache", model, statements, "--device", "cpu", "--json")[1])
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "jobs.toml").write_text(
+        f'[[job]]\nacts = "{cached["path"]}"\nrecipe = "recipe.toml"\n'
+        'method = ["mass_mean", "ttpd"]\nlayer = [1, 2]\ntopic = "each"\n'
+    )
+    code, out, _ = run("fit", "jobs.toml", "--dry")
+    assert code == 0
+    assert '"fits": 12' in out
+    assert "11: " in out.splitlines()[-1]
+    code, out, err = run("fit", "jobs.toml", "--workers", "2", "--json")
+    assert code == 0, out + err
+    said = json.loads(out)
+    assert (said["status"], said["result"]["jobs"]) == ("done", 12)
+    assert len(list((tmp_path / said["path"] / "directions").iterdir())) == 6
+    code, _, err = run("fit", "jobs.toml", "--workers", "some")
+    assert code == 1
+    assert "--workers" in err or "workers 'some'" in err
+    code, out, _ = run("show", f"{said['path']}/evidence.parquet")
+    assert code == 0
 
 
 def test_the_doctor_passes_a_sound_model_and_a_broken_one_is_refused_at_load(

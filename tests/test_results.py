@@ -265,10 +265,22 @@ def test_what_has_no_common_mean_is_refused():
         summarize(frame, by=["condition"])
     assert len(summarize(frame)) == 2
     parts = [table([measured("a", 1.0)], subject=subject_named(n)) for n in (None, "p-s0", "p-s1")]
-    with pytest.raises(ValueError, match="with and without a training seed"):
+    with pytest.raises(ValueError, match=r"not seeds of one organism: .*\+p; add 'organism'"):
         summarize(pd.concat(parts, ignore_index=True), by="measure")
     with pytest.raises(ConfigError, match="no column 'mesure'"):
         summarize(frame, by="mesure")
+
+
+@pytest.mark.parametrize("pair", [("p-s0", "a-s0"), ("p-s0", "p-s1", "a-s0"), (None, "named")])
+def test_organisms_are_never_averaged_over(pair):
+    parts = [table([measured("a", 1.0)], subject=subject_named(name)) for name in pair]
+    frame = pd.concat(parts, ignore_index=True)
+    with pytest.raises(ValueError, match="not seeds of one organism"):
+        summarize(frame, by=["measure"])
+    assert len(summarize(frame, by=["organism"])) == 2
+    texts = [table([measured("a", 1.0)], subject=name) for name in ("one", "two")]
+    with pytest.raises(ValueError, match="one, two"):
+        summarize(pd.concat(texts, ignore_index=True), by=["measure"])
 
 
 def test_the_dose_unit_and_the_unit_of_replication_do_not_meet():

@@ -27,7 +27,7 @@ from workbench.runs import (
     read_run,
     run_id,
 )
-from workbench.runs.units import Units, pack_tree, unpack_tree
+from workbench.runs.units import Units, discard_units, pack_tree, unpack_tree
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run_v1"
 CONFIG = {"model": "smollm2", "layers": [1, 2], "nested": {"rate": 0.1}}
@@ -535,7 +535,7 @@ def test_units_of_all_parts_are_joined_once_all_are_there(tmp_path):
             assert [units.load(unit)["rows"] for unit in range(5)] == [0, 1, 2, 3, 4]
         run.finish()
         assert run.outputs == ()
-    units.discard()
+    discard_units(run.path)
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
     assert locks(tmp_path) == []
 

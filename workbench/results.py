@@ -235,7 +235,8 @@ def summarize(
 
     Draws (and whatever else repeats an item within a group) are averaged within the item first,
     items within a training seed next. The unit is the training seed where a group has two or more
-    (a t interval), else the item (a bootstrap).
+    (a t interval), else the item (a bootstrap). Only training seeds of one organism are averaged
+    over; other models never are.
 
     Args:
         frame: a results table.
@@ -254,7 +255,7 @@ def summarize(
 
     Raises:
         ConfigError: a column or key that is not there.
-        ValueError: a group mixes measures, or rows with and without a training seed.
+        ValueError: a group mixes measures, or models that are not training seeds of one organism.
     """
     keys = [by] if isinstance(by, str) else list(by)
     unknown = [key for key in keys if key not in frame.columns]
@@ -296,12 +297,20 @@ def _refuse_mixture(group: pd.DataFrame, label: Mapping[str, Any]) -> None:
                 f"group {dict(label)} mixes {name}s {sorted(group[name].unique())}, whose mean "
                 f"means nothing; add {name!r} to by, or choose one first"
             )
-    seeds = group["train_seed"]
-    if seeds.nunique() > 1 and seeds.isna().any():
+    pooled = _pooled(group)
+    if len(pooled) > 1:
         raise ValueError(
-            f"group {dict(label)} mixes models with and without a training seed; add 'organism' "
-            "or 'subject' to by, or choose first"
+            f"group {dict(label)} mixes models that are not seeds of one organism: "
+            f"{', '.join(pooled[:5])}; add 'organism' or 'subject' to by, or choose first"
         )
+
+
+def _pooled(group: pd.DataFrame) -> list[str]:
+    """Name what is averaged over: training seeds of one organism on one base are one thing."""
+    seeded = group["train_seed"].notna()
+    trained = group["base"].fillna("") + "+" + group["organism"].fillna("")
+    names = trained.where(seeded, group["subject"])
+    return sorted(names.fillna("an unnamed subject").unique())
 
 
 def _summary(group: pd.DataFrame, unit: str, level: float, draws: int, seed: int) -> dict[str, Any]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.directions import Directions
+from workbench.directions.linear_map import LinearMap
 from workbench.engine.answer import plan_for
 from workbench.errors import ConfigError
 from workbench.interventions import Gap, Intervention
 from workbench.linalg import random_unit
 from workbench.readouts.ask import Outcome, ReadoutLike, ask, make_readout
+from workbench.readouts.ask_units import ask_in_units
 from workbench.registry import EDITS
 from workbench.results import table
+from workbench.runs import OpenRun
 from workbench.types import Arm, Progress, Subject
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 Layers = Sequence[Any]
 """Block indices, or windows of them."""
+Steering = Directions | LinearMap
+"""What an edit acts by: directions, each an arm of its own, or one map for ``linear_map``."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,51 @@ class Cell:
     gap: float | None
 
 
+@dataclass(frozen=True)
+class Window:
+    """One window of blocks: its cells, and for each the row of the arm that answers it."""
+
+    settings: Settings
+    cells: list[Cell]
+    arms: list[Arm]
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a sweep varies and what it keeps: see ``sweep`` for each."""
+
+    doses: Sequence[float | int]
+    edit: str = "add"
+    layers: Layers | None = None
+    unit: str = "raw"
+    gap: Gap | None = None
+    scope: str = "all"
+    controls: int = 10
+    seed: int = 0
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
+
+    def windows(self, subject: Subject, directions: Steering) -> list[Window]:
+        """Lay out every window of blocks with its cells.
+
+        Raises:
+            WorkbenchError: what ``sweep`` refuses.
+        """
+        _check(self.edit, directions, self.gap, self.thresholds)
+        if not len(self.doses):
+            raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
+        doses = sorted({0.0, *map(float, self.doses)})
+        found = []
+        for blocks in _windows(directions, self.layers):
+            settings = Settings(self.edit, blocks, self.unit, self.scope, self.gap, self.thresholds)
+            cells = list(_cells(subject, directions, settings, doses, self.controls, self.seed))
+            found.append(Window(settings, cells, *_distinct(cells)))
+        return found
+
+
 def sweep(
     subject: Subject,
-    directions: Directions,
+    directions: Steering,
     *,
     readouts: Sequence[ReadoutLike],
     doses: Sequence[float | int],
@@ -59,20 +106,21 @@ def sweep(
 
     Args:
         subject: the model under study.
-        directions: every name in it is an arm of its own.
+        directions: every name in it is an arm of its own; for ``linear_map``, a map.
         readouts: names, ``{name, **parameters}`` tables, or readout objects.
         doses: strengths; a zero dose is added where it is missing, since every curve is compared
             with its own zero.
-        edit: ``add``, ``ablate`` or ``cap``.
+        edit: a registered edit, such as ``add``, ``ablate``, ``cap`` or ``linear_map``.
         layers: one window of blocks edited together, or a list of windows.
         unit: ``raw``, ``norm`` or ``gap``.
         gap: the natural gap, for ``unit="gap"`` and for the ``dose_gap`` column.
         scope: which tokens are edited.
-        controls: how many norm-matched random directions; one set for each window and seed, the
-            same at all doses.
+        controls: how many norm-matched random directions (a map turned at random, for
+            ``linear_map``); one set for each window and seed, the same at all doses.
         seed: of the random directions.
         progress: called with (units done, units in all).
-        thresholds: ``floor`` and ``ceiling`` of a cap.
+        thresholds: numbers of the edit, such as ``floor`` and ``ceiling`` of a cap; and
+            ``keep_norm=True``, which restores the length of edited states.
 
     Returns:
         One row for each measurement, with the columns of ``workbench.results.COLUMNS``.
@@ -83,102 +131,75 @@ def sweep(
         ConfigError: no doses, layers that the directions do not hold, or a unit or thresholds that
             the edit does not have.
     """
-    import pandas as pd
+    windows = Design(doses, edit, layers, unit, gap, scope, controls, seed, thresholds).windows(
+        subject, directions
+    )
+    outcomes = [
+        ask(subject, readouts, window.arms, progress=_share(progress, number, len(windows)))
+        for number, window in enumerate(windows)
+    ]
+    return _table(subject, windows, outcomes)
 
-    _check(edit, directions, gap, thresholds)
-    laid = Laid(edit, unit, scope, gap, thresholds, controls, seed)
-    windows = list(_lay_out(subject, directions, doses, layers, laid))
-    frames = []
-    for number, window in enumerate(windows):
-        report = _share(progress, number, len(windows))
-        outcomes = ask(subject, readouts, window.arms, progress=report)
-        frames += [
-            _rows(subject, window.settings, cell, outcomes[row])
-            for cell, row in zip(window.cells, window.rows, strict=True)
-        ]
-    return pd.concat(frames, ignore_index=True)
+
+def sweep_run(
+    subject: Subject,
+    directions: Steering,
+    readouts: Sequence[ReadoutLike],
+    design: Design,
+    run: OpenRun,
+    *,
+    progress: Progress | None = None,
+) -> pd.DataFrame | None:
+    """Do this process's share of a sweep in a run folder, where finished units are kept.
+
+    Returns:
+        The table as ``sweep`` gives it; None where other shares are not done.
+    """
+    windows = design.windows(subject, directions)
+    sets = [window.arms for window in windows]
+    outcomes = ask_in_units(subject, readouts, sets, run, progress=progress)
+    return None if outcomes is None else _table(subject, windows, outcomes)
 
 
 def plan_sweep(
-    subject: Subject,
-    directions: Directions,
-    *,
-    readouts: Sequence[ReadoutLike],
-    doses: Sequence[float | int],
-    edit: str = "add",
-    layers: Layers | None = None,
-    unit: str = "raw",
-    gap: Gap | None = None,
-    scope: str = "all",
-    controls: int = 10,
-    seed: int = 0,
-    **thresholds: Any,
+    subject: Subject, directions: Steering, readouts: Sequence[ReadoutLike], design: Design
 ) -> list[str]:
-    """Say what `sweep` would run and what that costs beside the plain way, without a forward.
+    """Say what a sweep would run and what that costs beside the plain way, without a forward.
 
     Returns:
         A few lines for each window of blocks.
 
     Raises:
-        WorkbenchError: what `sweep` refuses.
+        WorkbenchError: what ``sweep`` refuses.
     """
-    _check(edit, directions, gap, thresholds)
-    laid = Laid(edit, unit, scope, gap, thresholds, controls, seed)
     requests = [r for one in readouts for r in make_readout(one).requests(subject)]
     return [
         plan_for(subject, requests, window.arms).explain()
-        for window in _lay_out(subject, directions, doses, layers, laid)
+        for window in design.windows(subject, directions)
     ]
 
 
-@dataclass(frozen=True)
-class Laid:
-    """What the windows of a sweep have in common."""
+def _table(
+    subject: Subject, windows: Sequence[Window], outcomes: Sequence[Sequence[Outcome]]
+) -> pd.DataFrame:
+    import pandas as pd
 
-    edit: str
-    unit: str
-    scope: str
-    gap: Gap | None
-    thresholds: Mapping[str, Any]
-    controls: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Window:
-    """One window of blocks: its cells, and for each the row of the arm that answers it."""
-
-    settings: Settings
-    cells: list[Cell]
-    arms: list[Arm]
-    rows: list[int]
+    frames = [
+        _rows(subject, window.settings, cell, found[row])
+        for window, found in zip(windows, outcomes, strict=True)
+        for cell, row in zip(window.cells, window.rows, strict=True)
+    ]
+    return pd.concat(frames, ignore_index=True)
 
 
-def _lay_out(
-    subject: Subject,
-    directions: Directions,
-    doses: Sequence[float | int],
-    layers: Layers | None,
-    laid: Laid,
-) -> Iterator[Window]:
-    if not len(doses):
-        raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
-    strengths = sorted({0.0, *map(float, doses)})
-    for window in _windows(directions, layers):
-        settings = Settings(laid.edit, window, laid.unit, laid.scope, laid.gap, laid.thresholds)
-        cells = list(_cells(subject, directions, settings, strengths, laid.controls, laid.seed))
-        yield Window(settings, cells, *_distinct(cells))
-
-
-def _check(
-    edit: str, directions: Directions, gap: Gap | None, thresholds: Mapping[str, Any]
-) -> None:
+def _check(edit: str, directions: Steering, gap: Gap | None, thresholds: Mapping[str, Any]) -> None:
     """Refuse what would sweep nothing, or the wrong thing, without a word."""
     EDITS.factory(edit)
     if edit == "cap" and not thresholds:
         raise ConfigError("a cap without floor or ceiling changes nothing; give one of them")
-    if edit in ("add", "ablate") and thresholds:
-        raise ConfigError(f"{edit} takes no {next(iter(thresholds))}; thresholds belong to cap")
+    numbers = [name for name in thresholds if name != "keep_norm"]
+    if edit in ("add", "ablate") and numbers:
+        raise ConfigError(f"{edit} takes no {numbers[0]}; thresholds belong to cap")
     if gap is not None and len(directions.names) > 1:
         raise ConfigError(
             f"a gap is along one direction, found {len(directions.names)}: "
@@ -198,7 +219,7 @@ class Settings:
     thresholds: Mapping[str, Any]
 
 
-def _windows(directions: Directions, layers: Layers | None) -> list[tuple[int, ...]]:
+def _windows(directions: Steering, layers: Layers | None) -> list[tuple[int, ...]]:
     chosen = list(directions.layers) if layers is None else list(layers)
     if not chosen:
         raise ConfigError("layers is empty; name at least one block")
@@ -211,7 +232,7 @@ def _windows(directions: Directions, layers: Layers | None) -> list[tuple[int, .
 
 def _cells(
     subject: Subject,
-    directions: Directions,
+    directions: Steering,
     settings: Settings,
     doses: Sequence[float],
     controls: int,
@@ -227,10 +248,17 @@ def _cells(
 
 
 def _random(
-    own: Directions, window: tuple[int, ...], controls: int, seed: int
-) -> Iterator[tuple[str, Directions]]:
-    """Norm-matched random directions, a function of the window, the seed and the number alone."""
+    own: Steering, window: tuple[int, ...], controls: int, seed: int
+) -> Iterator[tuple[str, Steering]]:
+    """Norm-matched random directions, a function of the window, the seed and the number alone.
+
+    For a map: the map followed by a random rotation, which moves every token by as much.
+    """
     for number in range(controls):
+        if isinstance(own, LinearMap):
+            turned = own.select(window).rotated(_seed(window, 0, seed, number))
+            yield f"random:{number}", turned
+            continue
         raw = np.array(own.vectors, np.float32)
         for layer in window:
             if layer in own.layers:
@@ -249,7 +277,7 @@ def _cell(
     settings: Settings,
     name: str,
     control: str,
-    directions: Directions,
+    directions: Steering,
     dose: float,
 ) -> Cell:
     try:
@@ -283,7 +311,7 @@ def _distinct(cells: Sequence[Cell]) -> tuple[list[Arm], list[int]]:
     for cell in cells:
         key: Any = "zero"
         if cell.dose:
-            key = tuple((e.layer, e.v.tobytes(), e.dose, tuple(e.rows.items())) for e in cell.arm)
+            key = tuple(edit.key for edit in cell.arm)
         if key not in seen:
             seen[key] = len(arms)
             arms.append(cell.arm)

@@ -65,10 +65,14 @@ def verify_path(path: Path) -> Row:
         ConfigError: nothing there that carries checksums.
     """
     from workbench.activations import verify
-    from workbench.directions import open_directions
+    from workbench.directions import open_directions, open_map
+    from workbench.directions.map_io import is_map
 
     if not path.exists():
         raise ConfigError(f"{str(path)!r} does not exist; give a store, a run folder or a file")
+    if path.suffix == ".safetensors" and is_map(path):
+        kept = open_map(path)
+        return {"format": "linear map", "name": kept.name, "layers": len(kept.layers)}
     if path.suffix == ".safetensors":
         found = open_directions(path)
         return {"format": "directions", "names": len(found.names), "layers": len(found.layers)}
@@ -168,9 +172,10 @@ def _path(path: Path) -> Row:
 
 
 def _directions(path: Path) -> Row:
-    from workbench.directions import open_directions
+    from workbench.directions import open_directions, open_map
+    from workbench.directions.map_io import is_map
 
-    found = open_directions(path)
+    found = open_map(path) if is_map(path) else open_directions(path)
     return {
         "names": ", ".join(found.names),
         "layers": f"{found.layers[0]} to {found.layers[-1]} ({len(found.layers)})",
@@ -202,8 +207,19 @@ def _table(path: Path) -> Row:
     import pandas as pd
 
     frame = pd.read_parquet(path)
+    if path.name == "evidence.parquet" and "job" in frame.columns:
+        return {"rows": len(frame), "jobs": frame["job"].nunique(), "AUC by job": _by_job(frame)}
     if path.name == "evidence.parquet":
         from workbench.pipelines.report import evidence_text
 
         return {"rows": len(frame), "AUC by layer (* chosen)": evidence_text(frame)}
     return {"rows": len(frame), "columns": ", ".join(map(str, frame.columns))}
+
+
+def _by_job(evidence: Any) -> str:
+    """Lay the held-out AUC of many jobs out, a line for each; the mean of polarities where both."""
+    both = evidence["polarity"] == 0
+    shown = evidence[both if both.any() else slice(None)]
+    names = ("job", "acts", "method", "items", "layer", "split", "topic", "auc", "low", "high")
+    names += ("null_shuffled", "null_random")
+    return str(shown[list(names)].to_string(index=False, float_format=lambda x: f"{x:.3f}"))

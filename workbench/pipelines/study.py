@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workbench.config import Config, override, parse, read_toml
 from workbench.errors import ConfigError, unknown
-from workbench.pipelines.verbs import RUNS, Done, batch_verbs, carry_out
+from workbench.pipelines.verbs import RUNS, VERBS, Done, carry_out, verb_of
 from workbench.types import Progress
 
 ARTEFACT = {
@@ -78,7 +78,12 @@ class Outputs:
             raise ConfigError(
                 f"{reference!r} names no earlier stage; known here: {known or 'none'}"
             )
-        return [str(done.path / ARTEFACT.get(done.verb, "")) for _, done in found]
+        return [_artefact(done) for _, done in found]
+
+
+def _artefact(done: Done) -> str:
+    """Return the file of a run; the folder of a fit of many jobs, which holds several."""
+    return str(done.path if "jobs" in done.result else done.path / ARTEFACT.get(done.verb, ""))
 
 
 def shipped_studies() -> dict[str, Path]:
@@ -141,7 +146,7 @@ def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
     """Resolve a stage's references and fan it out over its ``for`` values."""
     settings = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
     names = list(stage.get("for", {}))
-    takes_seed = "seed" in batch_verbs()[stage["verb"]].config.model_fields
+    takes_seed = "seed" in verb_of(stage["verb"]).config.model_fields and "job" not in stage
     if takes_seed and "seed" not in names:
         settings.setdefault("seed", seed)
     values = [_choices(stage["for"][name], outputs) for name in names]
@@ -156,7 +161,7 @@ def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
 
 def _own(stage: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """``for`` names that are settings of the verb as well, and are not used in a text."""
-    fields = batch_verbs()[stage["verb"]].config.model_fields
+    fields = verb_of(stage["verb"]).config.model_fields
     return [name for name in names if name in fields]
 
 
@@ -213,7 +218,6 @@ def _one(reference: str, outputs: Outputs) -> str:
 
 
 def _check_stages(study: StudyConfig, source: str) -> None:
-    verbs = batch_verbs()
     seen: set[str] = set()
     for number, stage in enumerate(study.stage):
         missing = [key for key in ("id", "verb") if not isinstance(stage.get(key), str)]
@@ -223,8 +227,8 @@ def _check_stages(study: StudyConfig, source: str) -> None:
             )
         if stage["id"] in seen:
             raise ConfigError(f"{source}: two stages have the id {stage['id']!r}; rename one")
-        if stage["verb"] not in verbs:
-            raise unknown(f"verb of stage {stage['id']!r}", stage["verb"], verbs)
+        if stage["verb"] not in VERBS:
+            raise unknown(f"verb of stage {stage['id']!r}", stage["verb"], VERBS)
         branches = stage.get("for", {})
         if not isinstance(branches, dict) or [] in branches.values():
             raise ConfigError(

@@ -5,22 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field, FiniteFloat
+from typing import TYPE_CHECKING, Any
 
 from workbench.config import Config, parse
-from workbench.errors import unknown
+from workbench.errors import ConfigError, unknown
 from workbench.files import replacing
 from workbench.library import locate, open_prompts, sources
 from workbench.pipelines import previews
-from workbench.runs import OpenRun, open_run, read_result, run_id
+from workbench.pipelines.settings import (
+    CacheConfig,
+    FitConfig,
+    JobsConfig,
+    MeasureConfig,
+    SweepConfig,
+)
+from workbench.runs import (
+    OpenRun,
+    discard_units,
+    hash_path,
+    open_run,
+    read_result,
+    read_run,
+    run_id,
+)
 from workbench.types import Progress
 
 if TYPE_CHECKING:
-    from workbench.activations import Activations
-    from workbench.directions import Directions, Recipe
-    from workbench.types import Subject
+    from workbench.cluster import Workers
+    from workbench.directions import Directions
+    from workbench.sweeps import Design
+    from workbench.types import Readout, Subject
 
 RUNS = Path("runs")
 """Where run folders go unless ``out`` says otherwise."""
@@ -38,83 +52,17 @@ class Done:
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ModelConfig(Config):
-    """Which model a verb loads."""
+@dataclass(frozen=True)
+class Work:
+    """What the body of a verb gets beside its settings."""
 
-    model: str
-    """Hub id, folder, organism name or run folder, or "smollm2"."""
-    adapter: str | None = None
-    revision: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
-    load: dict[str, Any] = Field(default_factory=dict)
-    """Passed on to transformers."""
-
-    def options(self) -> dict[str, Any]:
-        """Return the keywords of ``load``."""
-        named = {"adapter": self.adapter, "revision": self.revision}
-        return {**named, "dtype": self.dtype, "device": self.device, **self.load}
+    run: OpenRun
+    progress: Progress | None = None
+    workers: Workers = 1
 
 
-class CacheConfig(ModelConfig):
-    """Read activations of a prompt set into a store."""
-
-    prompts: str | dict[str, Any] | list[Any]
-    """An item set's name, a file, a table {path, text, where, columns}, or a list of these."""
-    layers: str | list[int] = "all"
-    site: str = "resid_post"
-    position: str = "last"
-    render: Literal["auto", "bare", "chat"] = "auto"
-    add_generation_prompt: bool | None = None
-
-
-class FitConfig(Config):
-    """Fit directions on cached activations, with held-out evidence."""
-
-    acts: str
-    """A cache run, a store folder or a packed file."""
-    recipe: str = "truth"
-    """A shipped recipe's name or a TOML file."""
-    method: str | None = None
-    """This, the four columns below and the layer override the recipe's."""
-    y: str | None = None
-    groups: str | None = None
-    polarity: str | None = None
-    facts: str | None = None
-    layer: int | None = Field(default=None, ge=0)
-    """Fix the layer instead of choosing it."""
-    where: dict[str, Any] = Field(default_factory=dict)
-    """Rows to fit on, such as {topic = ["animals", "calendar"]}."""
-    check: list[str] = Field(default_factory=list)
-    """Further stores on which the frozen directions are scored."""
-    seed: int = Field(default=0, ge=0)
-
-
-class MeasureConfig(ModelConfig):
-    """Take readouts of a model."""
-
-    readouts: list[str | dict[str, Any]] = Field(min_length=1)
-
-
-class SweepConfig(ModelConfig):
-    """Behaviour against the dose of an edit, with random-direction controls."""
-
-    directions: str
-    readouts: list[str | dict[str, Any]] = Field(min_length=1)
-    doses: list[FiniteFloat] = Field(min_length=1)
-    edit: str = "add"
-    layers: list[int] | list[list[int]] | None = None
-    """Blocks; by default the layer that the fit chose."""
-    unit: Literal["raw", "norm"] = "raw"
-    """Gaps are measured between subjects, so doses in gaps are for ``wb.sweep`` alone."""
-    scope: str = "all"
-    controls: int = Field(default=10, ge=0)
-    floor: float | None = None
-    ceiling: float | None = None
-    seed: int = Field(default=0, ge=0)
-
-
-Body = Callable[[Any, OpenRun, Progress | None], Mapping[str, Any]]
+Body = Callable[[Any, Work], Mapping[str, Any]]
+"""Gives the run's summary; ``complete`` in it says whether other shares have nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +73,9 @@ class Verb:
     inputs: Callable[[Any], Sequence[Path]]
     body: Body
     preview: Callable[[Any], Mapping[str, Any]]
-    """What a dry run can tell, and what it refuses, without loading a model."""
+    """What a dry run can tell, and what it refuses, without a forward."""
+    shards: bool = True
+    """Whether several processes may do shares of it."""
 
 
 def carry_out(
@@ -136,6 +86,8 @@ def carry_out(
     root: Path = RUNS,
     force: bool = False,
     shard: str | None = None,
+    workers: Workers = 1,
+    opened: Callable[[OpenRun], None] | None = None,
     progress: Progress | None = None,
 ) -> Done:
     """Run one verb in its run folder: reuse a finished run, resume an interrupted one.
@@ -146,26 +98,35 @@ def carry_out(
         out: the run folder; by default ``root/<verb>/<run id>``.
         root: where run folders go.
         force: move a folder of another run aside.
-        shard: ``i/n``, for ``cache``: this process does share i of n; others may do theirs at the
-            same time, and the last one closes the run.
+        shard: ``i/n``: this process does share i of n; others may do theirs at the same time, and
+            the one that finds all of them there closes the run.
+        workers: processes, or ``"ray"``, for a fit of many jobs.
+        opened: called with the run once its folder is open.
         progress: called with (units done, units in all).
 
     Raises:
         UnknownNameError: no such verb.
-        ConfigError: settings that do not make sense.
+        ConfigError: settings that do not make sense, or a share of what is one piece of work.
     """
     entry, config, inputs = _resolve(verb, data)
+    if shard is not None and not entry.shards:
+        raise ConfigError(f"{verb} is one piece of work; leave shard = {shard!r} out")
     place = out if out is not None else _place(verb, config, root)
     dump = config.model_dump(mode="json")
-    if shard is not None and verb != "cache":
-        raise ValueError(f"shard = {shard!r} for {verb}; only cache is cut into shares")
     with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force, part=shard) as run:
+        if opened is not None:
+            opened(run)
         if run.state == "done":
+            discard_units(run.path)
             return Done(verb, run.id, "reused", run.path, read_result(run.path))
-        result = dict(entry.body(config, run, progress))
+        result = dict(entry.body(config, Work(run, progress, workers)))
         complete = result.pop("complete", True)
-        models = [str(result["model"])] if "model" in result else []
+        models = result.pop("models", [result["model"]] if "model" in result else [])
         run.finish(result, models=models, complete=complete)
+    if complete:
+        discard_units(run.path)
+    elif read_run(run.path).status == "done":  # others found everything there meanwhile
+        complete, result = True, read_result(run.path)
     return Done(verb, run.id, "done" if complete else "part", run.path, result)
 
 
@@ -180,10 +141,7 @@ def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: P
 
 
 def _resolve(verb: str, data: Mapping[str, Any]) -> tuple[Verb, Config, list[Path]]:
-    verbs = batch_verbs()
-    if verb not in verbs:
-        raise unknown("verb", verb, verbs)
-    entry = verbs[verb]
+    entry = _jobs_verb() if verb == "fit" and "job" in data else verb_of(verb)
     config = parse(entry.config, data, verb)
     return entry, config, list(entry.inputs(config))
 
@@ -193,19 +151,27 @@ def _place(verb: str, config: Config, root: Path) -> Path | None:
     return root / verb / str(getattr(config, "name")) if verb == "train" else None  # noqa: B009
 
 
-def batch_verbs() -> dict[str, Verb]:
-    """Return the verbs that a study may chain."""
-    from workbench_training.lora import TrainConfig
+def verb_of(name: str) -> Verb:
+    """Return a verb that a study may chain.
 
-    return {
-        "train": Verb(TrainConfig, _train_inputs, _train, previews.preview_train),
-        "cache": Verb(CacheConfig, _cache_inputs, _cache, previews.preview_cache),
-        "fit": Verb(
-            FitConfig, _fit_inputs, _fit, lambda c: previews.preview_fit(_acts(c), _recipe(c))
-        ),
-        "measure": Verb(MeasureConfig, _measure_inputs, _measure, previews.preview_measure),
-        "sweep": Verb(SweepConfig, _sweep_inputs, _sweep, _preview_sweep),
-    }
+    Raises:
+        UnknownNameError: no such verb.
+    """
+    if name not in VERBS:
+        raise unknown("verb", name, VERBS)
+    return VERBS[name]()
+
+
+def _train_verb() -> Verb:
+    from workbench_training.lora import TrainConfig  # slow: only where something is trained
+
+    return Verb(TrainConfig, _train_inputs, _train, previews.preview_train, shards=False)
+
+
+def _jobs_verb() -> Verb:
+    from workbench.pipelines import jobs
+
+    return Verb(JobsConfig, jobs.inputs_of, _fit_jobs, jobs.preview)
 
 
 def _model_inputs(config: Any) -> list[Path]:
@@ -228,9 +194,10 @@ def _sweep_inputs(config: SweepConfig) -> list[Path]:
 
 
 def _fit_inputs(config: FitConfig) -> list[Path]:
-    from workbench.directions.recipe import recipe_path
+    hash_path(config.acts)  # before slow imports: nothing there is the commonest mistake
+    from workbench.pipelines.fitting import inputs_of
 
-    return [Path(config.acts), recipe_path(config.recipe), *map(Path, config.check)]
+    return inputs_of(config)
 
 
 def _measure_inputs(config: Any) -> list[Path]:
@@ -242,13 +209,13 @@ def _readout_inputs(readouts: Sequence[Any]) -> list[Path]:
     return [Path(value) for value in values if isinstance(value, str) and Path(value).exists()]
 
 
-def _train(config: Any, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+def _train(config: Any, work: Work) -> Mapping[str, Any]:
     from workbench_training.lora import train
 
-    return train(config, run.path, progress=progress)
+    return train(config, work.run.path, progress=work.progress)
 
 
-def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+def _cache(config: CacheConfig, work: Work) -> Mapping[str, Any]:
     from workbench import api
 
     prompts = open_prompts(config.prompts)  # before the model: a wrong file costs no loading
@@ -259,88 +226,85 @@ def _cache(config: CacheConfig, run: OpenRun, progress: Progress | None) -> Mapp
         layers=config.layers,
         site=config.site,
         position=config.position,
-        out=run.path / "acts",
+        out=work.run.path / "acts",
         render=config.render,
         add_generation_prompt=config.add_generation_prompt,
-        shard=run.part,
-        progress=progress,
+        shard=work.run.part,
+        progress=work.progress,
     )
     assert not isinstance(acts, dict), "one read gives one set of activations"
-    complete = run.part is None or acts.complete
+    complete = work.run.part is None or acts.complete
     told = {"model": subject.ref.key, "n": len(acts), **_weights(subject)}
     return {**told, "complete": complete}
 
 
-def _fit(config: FitConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
-    from workbench.activations import open_activations
-    from workbench.directions import fit_truth, save_directions
+def _fit(config: FitConfig, work: Work) -> Mapping[str, Any]:
+    """Do one fit, which is one unit of work: share 0 of several does it."""
+    if work.run.part is not None and work.run.part[0]:
+        return {"complete": False}
+    from workbench.directions import save_directions
+    from workbench.pipelines.fitting import fit_one
 
-    acts = _acts(config)
-    checks = {_set_name(path): open_activations(path) for path in config.check}
-    directions, evidence = fit_truth(
-        acts, _recipe(config), checks=checks, seed=config.seed, progress=progress
-    )
-    save_directions(directions, run.path / "directions.safetensors")
-    _save_frame(evidence, run.path / "evidence.parquet")
-    return {"model": acts.model.key, "layer": directions.info["layer"], "rows": len(evidence)}
-
-
-def _acts(config: FitConfig) -> Activations:
-    from workbench.activations import open_activations
-
-    acts = open_activations(config.acts)
-    return acts.where(**config.where) if config.where else acts
+    directions, evidence = fit_one(config, progress=work.progress)
+    save_directions(directions, work.run.path / "directions.safetensors")
+    save_frame(evidence, work.run.path / "evidence.parquet")
+    told = {"model": directions.model.key, "layer": directions.info["layer"]}
+    return {**told, "rows": len(evidence)}
 
 
-def _recipe(config: FitConfig) -> Recipe:
-    """Read the recipe and put the settings' own method, columns and layer in its place."""
-    from workbench.directions.recipe import FitPart, LayersPart, read_recipe
+def _fit_jobs(config: JobsConfig, work: Work) -> Mapping[str, Any]:
+    from workbench.directions import save_directions
+    from workbench.pipelines.jobs import fit_jobs
 
-    recipe = read_recipe(config.recipe)
-    names = ("method", "y", "groups", "polarity", "facts")
-    own = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    fit = FitPart.model_validate({**recipe.fit.model_dump(exclude_unset=True), **own})
-    recipe = recipe.model_copy(update={"fit": fit})
-    if config.layer is None:
-        return recipe
-    return recipe.model_copy(update={"layers": LayersPart(candidates=[config.layer])})
-
-
-def _set_name(path: str) -> str:
-    """Name a store by the run folder that it lies in."""
-    own = Path(path)
-    return own.parent.name if own.name == "acts" else own.stem
+    fitted = fit_jobs(config, work.run, workers=work.workers, progress=work.progress)
+    if fitted is None:
+        return {"complete": False}
+    for name, directions in fitted.directions.items():
+        save_directions(directions, work.run.path / "directions" / f"{name}.safetensors")
+    save_frame(fitted.evidence, work.run.path / "evidence.parquet")
+    models = sorted(set(fitted.evidence["model"]))
+    return {"models": models, "jobs": fitted.number, "rows": len(fitted.evidence)}
 
 
-def _measure(config: MeasureConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
+def _measure(config: MeasureConfig, work: Work) -> Mapping[str, Any]:
     from workbench import api
     from workbench.readouts.ask import make_readout
-    from workbench.results import write_results
+    from workbench.readouts.ask_units import ask_in_units
+    from workbench.results import table
 
     readouts = [make_readout(readout) for readout in config.readouts]
     subject = api.load_for_readouts(config.model, **config.options())
-    frame = api.measure(subject, readouts, progress=progress)
+    outcomes = ask_in_units(subject, readouts, [((),)], work.run, progress=work.progress)
+    if outcomes is None:
+        return {"complete": False}
+    ((outcome,),) = outcomes
+    return _results(table(outcome.measurements, subject=subject), subject, work.run)
+
+
+def _sweep(config: SweepConfig, work: Work) -> Mapping[str, Any]:
+    from workbench import api
+    from workbench.sweeps import sweep_run
+
+    directions, readouts, design = sweep_parts(config)
+    subject = api.load_for_readouts(config.model, **config.options())
+    frame = sweep_run(subject, directions, readouts, design, work.run, progress=work.progress)
+    if frame is None:
+        return {"complete": False}
+    return {**_results(frame, subject, work.run), "layers": design.layers}
+
+
+def _results(frame: Any, subject: Subject, run: OpenRun) -> dict[str, Any]:
+    from workbench.results import write_results
+
     write_results(frame, run.path / "results.parquet", run=run.id)
     return {"model": subject.ref.key, "rows": len(frame), **_weights(subject)}
 
 
-def _sweep(config: SweepConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:
-    from workbench import api
-    from workbench.results import write_results
-    from workbench.sweeps import sweep
-
-    directions, settings = sweep_settings(config)
-    subject = api.load_for_readouts(config.model, **config.options())
-    frame = sweep(subject, directions, progress=progress, **settings)
-    write_results(frame, run.path / "results.parquet", run=run.id)
-    told = {"model": subject.ref.key, "rows": len(frame), "layers": settings["layers"]}
-    return {**told, **_weights(subject)}
-
-
-def sweep_settings(config: SweepConfig) -> tuple[Directions, dict[str, Any]]:
+def sweep_parts(config: SweepConfig) -> tuple[Directions, list[Readout], Design]:
     """Open what a sweep needs but the model; the layer that the fit chose is the default."""
     from workbench.directions import open_directions
     from workbench.readouts.ask import make_readout
+    from workbench.sweeps import Design
 
     directions = open_directions(config.directions)
     layers = config.layers
@@ -348,12 +312,12 @@ def sweep_settings(config: SweepConfig) -> tuple[Directions, dict[str, Any]]:
         layers = [int(directions.info["layer"])]
     limits = {"floor": config.floor, "ceiling": config.ceiling}
     same = ("doses", "edit", "unit", "scope", "controls", "seed")
-    return directions, {
-        "readouts": [make_readout(readout) for readout in config.readouts],
-        "layers": layers,
+    design = Design(
+        layers=layers,
+        thresholds={name: value for name, value in limits.items() if value is not None},
         **{name: getattr(config, name) for name in same},
-        **{name: value for name, value in limits.items() if value is not None},
-    }
+    )
+    return directions, [make_readout(readout) for readout in config.readouts], design
 
 
 def _preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
@@ -361,9 +325,17 @@ def _preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
     from workbench import api
     from workbench.sweeps import plan_sweep
 
-    directions, settings = sweep_settings(config)
+    directions, readouts, design = sweep_parts(config)
     subject = api.load(config.model, check=False, **config.options())
-    return {"plan": plan_sweep(subject, directions, **settings)}
+    return {"plan": plan_sweep(subject, directions, readouts, design)}
+
+
+def _preview_fit(config: FitConfig) -> Mapping[str, Any]:
+    from workbench.activations import open_activations
+    from workbench.pipelines.fitting import recipe_of, rows_of
+
+    acts = rows_of(config, open_activations(config.acts))
+    return previews.preview_fit(acts, recipe_of(config))
 
 
 def _weights(subject: Subject) -> dict[str, Any]:
@@ -371,6 +343,17 @@ def _weights(subject: Subject) -> dict[str, Any]:
     return {"dtype": subject.ref.dtype, "quantization": subject.ref.quantization}
 
 
-def _save_frame(frame: Any, path: Path) -> None:
+def save_frame(frame: Any, path: Path) -> None:
+    """Write a plain table whole or not at all."""
     with replacing(path) as temporary:
         frame.to_parquet(temporary, index=False)
+
+
+VERBS: dict[str, Callable[[], Verb]] = {
+    "train": _train_verb,
+    "cache": lambda: Verb(CacheConfig, _cache_inputs, _cache, previews.preview_cache),
+    "fit": lambda: Verb(FitConfig, _fit_inputs, _fit, _preview_fit),
+    "measure": lambda: Verb(MeasureConfig, _measure_inputs, _measure, previews.preview_measure),
+    "sweep": lambda: Verb(SweepConfig, _sweep_inputs, _sweep, _preview_sweep),
+}
+"""Made when asked for, so that a mistake in one verb does not wait for another's imports."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.registry import READOUTS
-from workbench.types import Arm, Measurement, Progress, Readout, Request, Subject
+from workbench.types import Answered, Arm, Measurement, Progress, Readout, Request, Subject
 
 ReadoutLike = str | Mapping[str, Any] | Readout
 
@@ -43,6 +43,38 @@ def make_readout(readout: ReadoutLike) -> Readout:
     return readout
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What several readouts want to know, in one list of requests."""
+
+    readouts: tuple[Readout, ...]
+    requests: tuple[Request, ...]
+    counts: tuple[int, ...]
+    """How many of them are each readout's, in order."""
+
+    @classmethod
+    def of(cls, subject: Subject, readouts: Sequence[ReadoutLike]) -> Asked:
+        """Make the readouts and let them write their requests."""
+        made = tuple(make_readout(readout) for readout in readouts)
+        asked = [readout.requests(subject) for readout in made]
+        every = tuple(request for requests in asked for request in requests)
+        return cls(made, every, tuple(map(len, asked)))
+
+    def outcomes(self, answered: Answered) -> list[Outcome]:
+        """Score every readout once for each arm, its measurements in the order of readouts."""
+        arms = zip(answered.values, answered.realised, answered.engaged, strict=True)
+        return [Outcome(self._score(values), *means) for values, *means in arms]
+
+    def _score(self, values: Sequence[Sequence[Any]]) -> list[Measurement]:
+        found: list[Measurement] = []
+        first = 0
+        for readout, count in zip(self.readouts, self.counts, strict=True):
+            own = slice(first, first + count)
+            found += map(_settled, readout.score(list(self.requests[own]), values[own]))
+            first += count
+        return found
+
+
 def ask(
     subject: Subject,
     readouts: Sequence[ReadoutLike],
@@ -57,22 +89,8 @@ def ask(
         finite number is there as invalid, ``out_of_range``.
     """
     assert subject.runner is not None, "a subject gets its runner in wb.load"
-    made = [make_readout(readout) for readout in readouts]
-    asked = [readout.requests(subject) for readout in made]
-    every: list[Request] = [request for requests in asked for request in requests]
-    answered = subject.runner.answer(subject, every, arms, progress=progress)
-    outcomes = []
-    for values, realised, engaged in zip(
-        answered.values, answered.realised, answered.engaged, strict=True
-    ):
-        found: list[Measurement] = []
-        first = 0
-        for readout, requests in zip(made, asked, strict=True):
-            scored = readout.score(requests, values[first : first + len(requests)])
-            found += map(_settled, scored)
-            first += len(requests)
-        outcomes.append(Outcome(found, realised, engaged))
-    return outcomes
+    asked = Asked.of(subject, readouts)
+    return asked.outcomes(subject.runner.answer(subject, asked.requests, arms, progress=progress))
 
 
 def _settled(measurement: Measurement) -> Measurement:

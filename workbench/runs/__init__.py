@@ -14,3 +14,4 @@ from workbench.runs.opening import OpenRun as OpenRun
 from workbench.runs.opening import open_run as open_run
 from workbench.runs.opening import parse_part as parse_part
 from workbench.runs.units import Units as Units
+from workbench.runs.units import discard_units as discard_units

@@ -102,22 +102,25 @@ class Units:
 
         Where another has joined them and done the run already, it gives False.
         """
-        with self._lock():
+        with _alone(self.run.path):
             yield self.complete
 
-    def discard(self) -> None:
-        """Remove the units of a run that is done."""
-        with self._lock():
-            shutil.rmtree(self.run.path / FOLDER, ignore_errors=True)
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        lock = FileLock.take(lock_path(self.run.path, "units."), wait=True)
-        assert lock is not None, "waiting ends with the lock"
-        try:
-            yield
-        finally:
-            lock.release()
+def discard_units(folder: Path) -> None:
+    """Remove the units of a run that is done."""
+    if (folder / FOLDER).exists():
+        with _alone(folder):
+            shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    lock = FileLock.take(lock_path(folder, "units."), wait=True)
+    assert lock is not None, "waiting ends with the lock"
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def pack_tree(tree: Any) -> bytes:

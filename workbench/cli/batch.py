@@ -1,0 +1,240 @@
+"""Verbs that leave a run folder behind: train, cache, fit, measure, sweep, and studies of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench.cli.app import app
+from workbench.cli.options import (
+    Device,
+    Dtype,
+    Options,
+    batch,
+    blocks,
+    settings_of,
+)
+from workbench.cli.say import bar, emit, line, note, print_summary
+
+if TYPE_CHECKING:
+    from workbench.pipelines.study import StudyConfig, Unit
+    from workbench.pipelines.verbs import Done
+
+
+@app.command()
+@batch
+def run(
+    study: Annotated[str, typer.Argument(help="A study file, or a shipped study's name.")],
+    options: Options,
+) -> None:
+    """Chain the stages of a study; finished ones are reused, interrupted ones resumed."""
+    _study(study, options)
+
+
+@app.command()
+@batch
+def demo(options: Options, explorer: Annotated[bool, typer.Option()] = True) -> None:
+    """Run the shipped demo study on SmolLM2-135M-Instruct, then open the explorer."""
+    from workbench.cli.look import explore
+
+    _study("demo", options)
+    if explorer and not options.dry:
+        explore(options.root)
+
+
+@app.command()
+@batch
+def train(
+    documents: Annotated[str, typer.Argument(help="A JSONL file of documents, or a .toml.")],
+    options: Options,
+    model: Annotated[str | None, typer.Option(help="The base model.")] = None,
+    name: Annotated[str | None, typer.Option(help="The organism's name.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Training budget in tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of order, initial weights, dropout.")] = None,
+) -> None:
+    """Train a LoRA organism on documents."""
+    flags = {"model": model, "name": name, "tokens": tokens, "seed": seed}
+    data = settings_of(documents, {"documents": documents}, flags, options)
+    _carry_out("train", data, options)
+
+
+@app.command()
+@batch
+def cache(
+    model: Annotated[str, typer.Argument(help="The model, or a .toml.")],
+    options: Options,
+    prompts: Annotated[list[str] | None, typer.Argument(help="Item sets or files.")] = None,
+    text: Annotated[str | None, typer.Option(help="The files' text column.")] = None,
+    layers: Annotated[str | None, typer.Option(help="'all', or block indices: 3,14,15.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="resid_post (the default), resid_pre, attn_out, mlp_out.")
+    ] = None,
+    position: Annotated[str | None, typer.Option(help="last, mean:SPAN, offset:-2, ...")] = None,
+    render: Annotated[str | None, typer.Option(help="bare, chat or auto.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
+) -> None:
+    """Read activations of prompts into a store; the same command resumes an interrupted run."""
+    named = [name if text is None else {"path": name, "text": text} for name in prompts or []]
+    words = {"model": model, "prompts": named[0] if len(named) == 1 else named}
+    flags = {"layers": blocks(layers), "site": site, "position": position, "render": render}
+    flags |= {"dtype": dtype, "device": device}
+    _carry_out("cache", settings_of(model, words, flags, options), options)
+
+
+@app.command()
+@batch
+def fit(
+    acts: Annotated[str, typer.Argument(help="A cache run, a store, or a .toml (of many jobs).")],
+    options: Options,
+    recipe: Annotated[str | None, typer.Option(help="A recipe's name or file.")] = None,
+    method: Annotated[str | None, typer.Option(help="Overrides the recipe's method.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of 0/1 labels.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Column of topics.")] = None,
+    polarity: Annotated[str | None, typer.Option(help="Column of +1 and -1 (negated).")] = None,
+    facts: Annotated[str | None, typer.Option(help="Column to split and resample by.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Fix the layer, choose none.")] = None,
+    check: Annotated[list[str] | None, typer.Option(help="More stores to score on.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of splits, bootstrap and nulls.")] = None,
+    workers: Annotated[
+        str, typer.Option(help="Processes for the jobs of a file (one BLAS thread each), or ray.")
+    ] = "1",
+) -> None:
+    """Fit directions on cached activations, with held-out evidence, intervals and nulls.
+
+    A .toml with [[job]] tables is a file of many fits: every combination of the lists in it.
+    """
+    from workbench.cluster import parse_workers
+
+    flags: dict[str, Any] = {"recipe": recipe, "method": method, "check": check, "seed": seed}
+    flags |= {"y": y, "groups": groups, "polarity": polarity, "facts": facts, "layer": layer}
+    data = settings_of(acts, {"acts": acts}, flags, options)
+    _carry_out("fit", data, options, workers=parse_workers(workers))
+
+
+@app.command()
+@batch
+def measure(
+    model: Annotated[str, typer.Argument(help="The model, or a .toml.")],
+    options: Options,
+    readouts: Annotated[list[str] | None, typer.Argument(help="Readouts by name.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
+) -> None:
+    """Take readouts of a model as it is."""
+    words = {"model": model, "readouts": readouts or []}
+    data = settings_of(model, words, {"dtype": dtype, "device": device}, options)
+    _summed(_carry_out("measure", data, options), options, "readout measure condition")
+
+
+@app.command()
+@batch
+def sweep(
+    file: Annotated[Path, typer.Argument(help="SWEEP.toml: model, directions, doses, readouts.")],
+    options: Options,
+) -> None:
+    """Measure behaviour against the dose of an edit, random directions in the same batches."""
+    done = _carry_out("sweep", settings_of(str(file), {}, {}, options), options)
+    _summed(done, options, "readout measure direction control dose")
+
+
+def _carry_out(verb: str, data: Mapping[str, Any], options: Options, **more: Any) -> Done | None:
+    from workbench.pipelines.verbs import carry_out, plan
+
+    if options.dry:
+        _print_plan(plan(verb, data, out=options.out, root=options.root), options)
+        return None
+    with bar(verb) as progress:
+        done = carry_out(
+            verb,
+            data,
+            out=options.out,
+            root=options.root,
+            force=options.force,
+            shard=options.shard,
+            opened=options.told.opened,
+            progress=progress,
+            **more,
+        )
+    if options.as_json:
+        emit(verb, done.id, done.status, done.path, done.result)
+    else:
+        line(f"{verb} {done.id} {done.status}: {done.path}")
+    return done
+
+
+def _print_plan(planned: Done, options: Options) -> None:
+    if options.as_json:
+        emit(planned.verb, planned.id, "planned", planned.path, planned.result)
+        return
+    line(f"{planned.verb} {planned.id} -> {planned.path}")
+    shown = dict(planned.result)
+    lines = [*shown.pop("jobs", []), *shown.pop("plan", [])]
+    line("\n".join([json.dumps(shown, indent=2), *lines]))
+
+
+def _summed(done: Done | None, options: Options, by: str) -> None:
+    if done is not None and done.status != "part" and not options.as_json:
+        print_summary(done.path, by.split())
+
+
+def _study(study: str, options: Options) -> None:
+    from workbench.pipelines.study import read_study
+
+    config = read_study(study, options.settings or ())
+    if options.dry:
+        _print_stages(config, options)
+        return
+    options.told.id = config.name
+    units = _run_study(config, options)
+    from workbench.pipelines.report import as_text, headline, write_report
+
+    table = headline(units)
+    path = write_report(table, units, options.root / "study" / config.name)
+    if options.as_json:
+        emit("run", config.name, "done", path, {"headline": table.to_dict("records")})
+        return
+    line(as_text(table))
+    line(f"\nThe same as a table: {path}")
+
+
+def _run_study(config: StudyConfig, options: Options) -> list[tuple[Unit, Done]]:
+    from workbench.pipelines.study import run_study
+
+    finished = []
+    with ExitStack() as bars:
+        stages = [stage["id"] for stage in config.stage]
+        began = time.monotonic()
+
+        def start(unit: Unit) -> Callable[[int, int], None]:
+            nonlocal began
+            began = time.monotonic()
+            bars.close()
+            note(f"[stage {stages.index(unit.stage) + 1} of {len(stages)}] {unit.title} ...")
+            return bars.enter_context(bar(unit.title))
+
+        for unit, done in run_study(config, root=options.root, force=options.force, start=start):
+            bars.close()
+            took = f" in {time.monotonic() - began:.0f} s" if done.status == "done" else ""
+            note(f"{unit.title}: {done.status}{took}, {done.path}")
+            finished.append((unit, done))
+    return finished
+
+
+def _print_stages(config: StudyConfig, options: Options) -> None:
+    stages = [
+        {"id": s["id"], "verb": s["verb"], "for": s.get("for", {}), "settings": s}
+        for s in config.stage
+    ]
+    if options.as_json:
+        emit("run", config.name, "planned", None, {"stages": stages})
+        return
+    for stage in stages:
+        branches = "; ".join(f"{key} in {value}" for key, value in stage["for"].items())
+        line(f"{stage['id']}: {stage['verb']}{'  for ' + branches if branches else ''}")

@@ -1,0 +1,79 @@
+"""What is printed: one JSON object, tables, progress bars."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.runs import OpenRun
+
+
+@dataclass
+class Told:
+    """What is known of a command while it runs, for the object that tells of its end."""
+
+    verb: str
+    id: str | None = None
+    path: Path | None = None
+
+    def opened(self, run: OpenRun) -> None:
+        """Note which run the command is at."""
+        self.id, self.path = run.id, run.path
+
+    def failed(self, error: str) -> dict[str, Any]:
+        """Return the object of a command that ended early."""
+        told = {"verb": self.verb, "id": self.id, "status": "failed", "path": self.path}
+        return {**told, "result": None, "error": error}
+
+
+def say(said: Mapping[str, Any]) -> None:
+    """Print one object as JSON on one line."""
+    print(json.dumps(said, default=str))
+
+
+def emit(verb: str, name: str, status: str, path: Path | None, result: Any) -> None:
+    """Print the object of a command that ended well."""
+    said = {"verb": verb, "id": name, "status": status, "path": path, "result": result}
+    say({**said, "error": None})
+
+
+def line(text: object = "") -> None:
+    """Print a line for people."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """Print a line about the progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_summary(path: Path, by: Sequence[str]) -> None:
+    """Print the results of a run, averaged."""
+    from workbench.results import read_results, summarize
+
+    table = summarize(read_results(path / "results.parquet"), by=by)
+    line(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr for what takes longer than two seconds."""
+    from tqdm import tqdm
+
+    often = 0.1 if sys.stderr.isatty() else 30.0
+    shown = tqdm(
+        desc=title, file=sys.stderr, delay=2, leave=False, dynamic_ncols=True, mininterval=often
+    )
+    with shown:
+
+        def report(done: int, total: int) -> None:
+            shown.total = total
+            shown.update(done - shown.n)
+
+        yield report

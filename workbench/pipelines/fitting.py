@@ -1,0 +1,75 @@
+"""One fit as settings say it: which activations, which recipe with what changed, which checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.directions.recipe import FitPart, LayersPart, Recipe, read_recipe, recipe_path
+from workbench.pipelines.settings import FitConfig
+from workbench.types import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.activations import Activations
+    from workbench.directions import Directions
+
+COLUMNS = ("y", "groups", "polarity", "facts")
+
+
+def inputs_of(config: FitConfig) -> list[Path]:
+    """Return the files and folders that decide what a fit gives."""
+    stores = [config.acts, *config.check, *config.renderings.values()]
+    return [*map(Path, stores), recipe_path(config.recipe)]
+
+
+def fit_one(
+    config: FitConfig,
+    *,
+    opened: Callable[[str], Activations] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Directions, pd.DataFrame]:
+    """Fit and check; ``opened`` opens a store by its path.
+
+    Raises:
+        WorkbenchError: what ``fit_truth`` refuses.
+    """
+    from workbench.activations import open_activations
+    from workbench.directions import fit_truth
+
+    find = opened or open_activations
+    return fit_truth(
+        rows_of(config, find(config.acts)),
+        recipe_of(config),
+        renderings={name: find(path) for name, path in config.renderings.items()},
+        checks={set_name(path): find(path) for path in config.check},
+        seed=config.seed,
+        progress=progress,
+    )
+
+
+def rows_of(config: FitConfig, acts: Activations) -> Activations:
+    """Keep the rows that a fit asks for."""
+    return acts.where(**config.where) if config.where else acts
+
+
+def recipe_of(config: FitConfig) -> Recipe:
+    """Read the recipe and put the settings' own method, columns and layer in its place."""
+    recipe = read_recipe(config.recipe)
+    own = {name: getattr(config, name) for name in COLUMNS if getattr(config, name) is not None}
+    other = config.method is not None and config.method != recipe.fit.method
+    own["params"] = {**({} if other else recipe.fit.params), **config.params}
+    own["method"] = config.method or recipe.fit.method
+    fit = FitPart.model_validate({**recipe.fit.model_dump(exclude_unset=True), **own})
+    recipe = recipe.model_copy(update={"fit": fit})
+    if config.layer is None:
+        return recipe
+    return recipe.model_copy(update={"layers": LayersPart(candidates=[config.layer])})
+
+
+def set_name(path: str) -> str:
+    """Name a store by the run folder that it lies in."""
+    own = Path(path)
+    return own.parent.name if own.name == "acts" else own.stem
