@@ -85,6 +85,19 @@ def test_labels_decide_the_sign_alone():
     assert one.info_["accuracy"] > other.info_["accuracy"] > 0.5
 
 
+def test_one_search_serves_labels_that_swap_what_is_true_within_facts(monkeypatch):
+    acts = planted(facts=5)
+    fact = np.unique(acts.columns["fact"], return_inverse=True)[1]
+    turned = RNG.random((fact.max() + 1, 20)) < 0.5
+    Y, searches = (acts.columns["label"] == 1)[:, None] ^ turned[fact], []
+    monkeypatch.setattr(
+        "workbench.directions.ccs.adamw", lambda *given: searches.append(1) or adamw(*given)
+    )
+    found = Ccs(steps=50).fit_many(acts.at(2), Y, **columns(acts))
+    assert len(searches) == 1
+    assert 0 < (found[:, 0] > 0).sum() < 20
+
+
 def test_a_true_affirmed_item_goes_with_the_false_negated_item_of_its_name():
     pairs = np.array(["b", "b", "a", "b", "a", "b"])
     affirmed = np.array([1, 0, 0, 1, 1, 0], bool)

@@ -92,5 +92,5 @@ def test_a_shrinkage_that_cannot_be_is_refused(shape, r, message):
 
 def test_a_covariance_that_stays_singular_is_refused():
     X, y = items()
-    with pytest.raises(ValueError, match="singular at shrinkage 0; raise it"):
+    with pytest.raises(ValueError, match="90 items of width 9 is singular with 0 added"):
         Lda(shrinkage=0).fit(np.c_[X, np.zeros(len(X))], y)

@@ -78,34 +78,61 @@ class Lda(BaseEstimator):
         groups: ndarray | None,
         polarity: ndarray | None,
     ) -> tuple[Float[ndarray, "m d"], float]:
-        """Solve with the covariance T of all items; S = T - p (1 - p) v v', v the difference.
-
-        By Sherman and Morrison that only rescales ``T^-1 v``. With fewer items than coordinates
-        the system is the one of the items, of the same solution.
-        """
         n, d = X.shape
         one = np.zeros(n)
         centered = center_cells(X, Y, groups, polarity) if self.center else center_by(X, one)
         A = centered.astype(np.float64)
-        gram = (A @ A.T if n < d else A.T @ A) / n
-        mean_variance = np.trace(gram) / d
+        gram = smaller_gram(A)
         r = ledoit_wolf(A, gram) if self.shrinkage is None else float(self.shrinkage)
         if not 0 <= r <= 1 or (r == 0 and n < d):
             raise ValueError(f"shrinkage {r} with {n} items of width {d}; expected 0 < r <= 1")
-        system = (1 - r) * gram
-        system[np.diag_indices_from(system)] += r * mean_variance
-        weights = class_weights(Y)
-        means = A.T @ weights
-        try:
-            factor = cho_factor(system, overwrite_a=True)
-        except LinAlgError:
-            raise ValueError(
-                f"the covariance is singular at shrinkage {r:.3g}; raise it above 0"
-            ) from None
-        solved = A.T @ cho_solve(factor, weights) if n < d else cho_solve(factor, means)
-        share = (1 - r) * Y.mean(axis=0) * (1 - Y.mean(axis=0))
-        solved /= 1 - share * (means * solved).sum(axis=0)
-        return np.asarray(solved.T, X.dtype), r
+        found = discriminant(A, gram, Y, keep=1 - r, ridge=r * np.trace(gram) / d)
+        return found.astype(X.dtype), r
+
+
+def discriminant(
+    A: Float[ndarray, "n d"],
+    gram: Float[ndarray, "g g"],
+    Y: Bool[ndarray, "n m"],
+    keep: float,
+    ridge: float,
+) -> Float[ndarray, "m d"]:
+    """Return ``(keep S + ridge I)^-1 v`` for each column of labels, v the difference of means.
+
+    One factorization, of the covariance T of all items, serves all: S = T - p (1 - p) v v', which
+    by Sherman and Morrison only rescales ``T^-1 v``. With fewer items than coordinates the system
+    solved is that of the items, of the same solution.
+
+    Args:
+        A: items whose mean is zero, in float64.
+        gram: their smaller Gram matrix.
+        Y: labels; a column has both.
+        keep: share of the covariance that is kept.
+        ridge: what is added to every variance.
+
+    Raises:
+        ValueError: the covariance is singular.
+    """
+    system = keep * gram
+    system[np.diag_indices_from(system)] += ridge
+    try:
+        factor = cho_factor(system, overwrite_a=True)
+    except LinAlgError:
+        raise ValueError(
+            f"the covariance of {A.shape[0]} items of width {A.shape[1]} is singular with "
+            f"{ridge:.3g} added to each variance; raise shrinkage above 0"
+        ) from None
+    weights = class_weights(Y)
+    means = A.T @ weights
+    few = len(A) < A.shape[1]
+    solved = A.T @ cho_solve(factor, weights) if few else cho_solve(factor, means)
+    share = keep * Y.mean(axis=0) * (1 - Y.mean(axis=0))
+    return np.asarray((solved / (1 - share * (means * solved).sum(axis=0))).T)
+
+
+def smaller_gram(A: Float[ndarray, "n d"]) -> Float[ndarray, "g g"]:
+    """Return A'A / n, or AA' / n where items are fewer than coordinates."""
+    return np.asarray((A @ A.T if len(A) < A.shape[1] else A.T @ A) / len(A))
 
 
 def ledoit_wolf(X: Float[ndarray, "n d"], gram: Float[ndarray, "g g"]) -> float:

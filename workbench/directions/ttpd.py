@@ -19,6 +19,7 @@ from workbench.directions.cells import (
     needed,
     signs,
 )
+from workbench.directions.lda import discriminant, smaller_gram
 from workbench.linalg import unit, wide
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -64,7 +65,7 @@ class Ttpd(BaseEstimator):
         if len(np.unique(p)) == 2:
             self.info_ = {
                 "t_P": turning[:, 0].astype(X.dtype) @ centered,
-                "polarity_direction": _discriminant(X, p > 0),
+                "polarity_direction": _polarity_direction(X, p > 0),
             }
         self.info_["classifier"] = self._classifier(X, y)
         return self
@@ -122,12 +123,13 @@ class Ttpd(BaseEstimator):
         return np.array([*weights, fitted.intercept_[0] - weights @ center])
 
 
-def _discriminant(
-    X: Float[ndarray, "n d"], positive: ndarray, ridge: float = 0.01
+def _polarity_direction(
+    X: Float[ndarray, "n d"], affirmed: Bool[ndarray, " n"], ridge: float = 0.01
 ) -> Float[ndarray, " d"]:
-    """Return ``(S + ridge * mean variance * I)^-1 (mean+ - mean-)``, S the within-class spread."""
-    difference = X[positive].mean(axis=0) - X[~positive].mean(axis=0)
-    within = center_by(X, positive)
-    spread = (within.T @ within / len(X)).astype(np.float64)
-    spread[np.diag_indices_from(spread)] += ridge * np.trace(spread) / len(spread)
-    return np.linalg.solve(spread, difference).astype(X.dtype)
+    """Return the discriminant of polarity, ``ridge`` of the mean variance within added to each."""
+    A = X.astype(np.float64)
+    A -= A.mean(axis=0)
+    within = center_by(A, affirmed)
+    variance = (within**2).sum() / A.size
+    found = discriminant(A, smaller_gram(A), affirmed[:, None], keep=1.0, ridge=ridge * variance)
+    return np.asarray(found[0], X.dtype)
