@@ -104,12 +104,22 @@ def test_a_filter_reads_its_own_column_and_views_share_what_was_read(tmp_path, m
         some.columns["none"]
 
 
-def test_large_layers_are_read_by_several_threads_to_the_same_bits(tmp_path, monkeypatch):
+def test_large_layers_are_read_by_several_threads_to_the_same_bits(
+    tmp_path, monkeypatch, small_chunks
+):
     values, _, _ = write_store(tmp_path / "acts", rows=40)
+    place = pack(tmp_path / "acts", tmp_path / "one.h5")
     monkeypatch.setattr(acts_module, "THREADED_BYTES", 1)
     monkeypatch.setattr(acts_module, "_processors", lambda: 4)
     acts = open_activations(tmp_path / "acts")
     np.testing.assert_array_equal(acts.values, values)
+    packed = open_activations(place)
+    np.testing.assert_array_equal(packed.values, values)
+    some = [31, 3, 3, 17, 0]
+    np.testing.assert_array_equal(packed.take(some).stored(2), values[1, some])
+    flip(place, values[1, 20].tobytes())
+    with pytest.raises(FormatError, match="wrong checksum of chunk"):
+        packed.at(2)
     (tmp_path / "acts/shards/000020-000024.h5").unlink()
     with pytest.raises(FormatError, match=r"000020-000024\.h5 is missing"):
         acts.at(2)

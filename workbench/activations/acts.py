@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -170,23 +170,26 @@ class Activations:
                 f"{np.dtype(kind)} {shape}"
             )
 
-        def read(piece: Piece) -> None:
+        def read(piece: Piece, each: Callable[..., Iterable[None]] = map) -> None:
             part, rows, places = piece
             if isinstance(places, slice):
-                part.read_layer(index, result[places], rows)
+                part.read_layer(index, result[places], rows, each)
             else:
                 found = np.empty((len(places), self.width), kind)
-                part.read_layer(index, found, rows)
+                part.read_layer(index, found, rows, each)
                 result[places] = found
 
         pieces = list(self._pieces())
-        workers = min(len(pieces), _processors()) if result.nbytes > THREADED_BYTES else 1
+        workers = _processors() if result.nbytes > THREADED_BYTES else 1
         if workers < 2:
             for piece in pieces:
                 read(piece)
             return result
         with ThreadPoolExecutor(workers, "activations") as pool:
-            list(pool.map(read, pieces))
+            if len(pieces) == 1:  # a packed file: its chunks side by side
+                read(pieces[0], pool.map)
+            else:
+                list(pool.map(read, pieces))
         return result
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -26,6 +26,8 @@ class Part(Protocol):
         index: int,
         out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
+        each: Callable[..., Iterable[None]] = map,
+        /,
     ) -> None: ...
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]: ...

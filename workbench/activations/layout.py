@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -144,6 +144,7 @@ class Block:
         index: int,
         out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
+        _each: Callable[..., Iterable[None]] = map,
     ) -> None:
         """Read one layer, or some of its rows: the stored bits, or float32, as ``out`` is."""
         stored = self.values[index]

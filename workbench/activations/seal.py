@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -207,6 +207,7 @@ class Chunks:
         index: int,
         out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
+        each: Callable[..., Iterable[None]] = map,
     ) -> None:
         """Read one layer, or some of its rows, into ``out``.
 
@@ -215,19 +216,25 @@ class Chunks:
             index: place of the layer in the file.
             out: of the stored type, or float32 to be decoded into.
             rows: the rows wanted, in order; only the chunks that hold them are read.
+            each: how to go through the chunks: ``map``, or that of a thread pool.
 
         Raises:
             DamagedError: the file ends too early, or a checksum is wrong.
         """
-        shape = (min(self.rows, self.total), self.width)
-        spare = None if rows is None and out.dtype == self.stored else np.empty(shape, self.stored)
-        for number, places, wanted in self._pieces(rows):
+
+        def load(piece: tuple[int, slice | np.ndarray, np.ndarray | None]) -> None:
+            number, places, wanted = piece
             first = number * self.rows
             held = min(self.rows, self.total - first)
-            bits = out[first : first + held] if spare is None else spare[:held]
+            if wanted is None and out.dtype == self.stored:
+                self._load(file, index, number, out[first : first + held])
+                return
+            bits = np.empty((held, self.width), self.stored)
             self._load(file, index, number, bits)
-            if spare is not None:
-                self._place(bits if wanted is None else bits[wanted - first], out, places)
+            self._place(bits if wanted is None else bits[wanted - first], out, places)
+
+        for _ in each(load, self._pieces(rows)):
+            pass
 
     def _place(self, bits: np.ndarray, out: np.ndarray, places: slice | np.ndarray) -> None:
         if isinstance(places, slice):

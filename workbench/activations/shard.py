@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -272,6 +272,7 @@ class Shard:
         index: int,
         out: Shaped[np.ndarray, "n d"],
         rows: Int[np.ndarray, " n"] | None = None,
+        each: Callable[..., Iterable[None]] = map,
     ) -> None:
         """Read one layer, or some of its rows: the stored bits, or float32, as ``out`` is."""
         chunks = self._chunks
@@ -280,7 +281,7 @@ class Shard:
             place(stored if rows is None else stored[rows], self.manifest.dtype, out)
             return
         with explained(self.path), descriptor(self.path) as file:
-            chunks.read(file, index, out, rows)
+            chunks.read(file, index, out, rows, each)
 
     def read_norms(self) -> Float32[np.ndarray, "l n"]:
         with opened(self.path) as file:
