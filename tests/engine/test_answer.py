@@ -1,5 +1,7 @@
 """Answers: every shortcut gives the numbers of the plain way, for every arm and scope."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -262,3 +264,50 @@ def test_an_adapter_on_top_is_answered_like_any_model(
     with RUNNER.intervene(subject, arms[1:2]):
         edited = RUNNER.generate(subject, ["A B C"], max_new_tokens=4)
     assert edited != RUNNER.generate(subject, ["A B C"], max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "edit", "named"),
+    [
+        ("float16", ("add", 2, 3e6), r"dose 3e\+06, which torch.float16 cannot hold"),
+        ("float32", ("add", 2, -1e39), r"dose -1e\+39, which torch.float32 cannot hold"),
+        ("float16", ("ablate", 2, 1e39), r"dose 1e\+39, which torch.float32"),
+        ("bfloat16", ("cap", 2, 1.0, {"floor": 1e39, "ceiling": math.inf}), r"floor 1e\+39, which"),
+    ],
+)
+def test_a_number_that_the_dtype_cannot_hold_is_refused(
+    dtype, edit, named, make_subject, make_edit
+):
+    subject = make_subject("qwen3")
+    subject.model.to(getattr(torch, dtype))
+    name, layer, dose, *rows = edit
+    arm = (make_edit(name, layer, dose, **(rows[0] if rows else {})),)
+    request = Request("a", "c", (5, 6, 7), (LogitsRead(),))
+    with pytest.raises(ConfigError, match=rf"{name} at block 2 has {named}.*give a smaller"):
+        RUNNER.answer(subject, [request], [arm])
+
+
+def test_a_block_that_never_runs_as_a_module_is_named(make_subject, make_edit):
+    subject = make_subject("qwen3")
+    subject.blocks[1] = torch.nn.Identity()  # stands nowhere in the model
+    request = Request("a", "c", (5, 6, 7), (LogitsRead(),))
+    with pytest.raises(WorkbenchError, match=r"block 1 of .* never ran as a module, so edits"):
+        RUNNER.answer(subject, [request], [(make_edit("add", 1, 1.0),)])
+
+
+def test_rows_without_pads_go_without_a_mask_on_a_cache(tiny_subject, make_edit):
+    masks = []
+
+    def see(_module, _args, kwargs):
+        masks.append(kwargs["attention_mask"] is None)
+
+    handle = tiny_subject.model.register_forward_pre_hook(see, with_kwargs=True)
+    arms = [(), (make_edit("add", 1, 1.0, "last"),)]
+    even = [Request(str(n), "c", tuple(range(n, n + 6)), (LogitsRead(),)) for n in (5, 30)]
+    RUNNER.answer(tiny_subject, even, arms)
+    assert all(masks)
+    masks.clear()
+    RUNNER.answer(tiny_subject, [even[0], Request("b", "c", (9, 8, 7), (LogitsRead(),))], arms)
+    handle.remove()
+    assert masks
+    assert not any(masks)

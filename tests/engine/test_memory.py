@@ -7,10 +7,11 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from workbench.engine.answer import answer
 from workbench.engine.forward import BatchTooLargeError, is_out_of_memory
 from workbench.engine.hooks import HookRunner
 from workbench.errors import WorkbenchError
-from workbench.types import GenerateRead, Read, Request
+from workbench.types import GenerateRead, LogitsRead, Read, Request
 
 RUNNER = HookRunner()
 ROWS = [tuple(range(20, 20 + length)) for length in (5, 9, 3, 12, 7, 4)]
@@ -123,10 +124,30 @@ def test_generation_reads_of_an_answer_shrink_too(tiny_subject, make_edit):
     reads = (GenerateRead(3, 6, 1.0, seed=4),)
     requests = [Request(str(row), "c", ids, reads) for row, ids in enumerate(ROWS)]
     whole = RUNNER.answer(tiny_subject, requests, arms)
+    plan = RUNNER.plan(tiny_subject, requests, arms, budget=512)
     with room_for(tiny_subject, 6):
-        short = RUNNER.answer(tiny_subject, requests, arms)
+        short = answer(tiny_subject, requests, arms, plan=plan)
     assert short.values == whole.values
     assert short.realised == pytest.approx(whole.realised, abs=1e-5)
+    assert plan.shrunk
+    assert plan.shrunk == [512 // 2**n for n in range(1, len(plan.shrunk) + 1)]
+    assert (short.budget, whole.budget) == (plan.shrunk[-1], 8192)
+
+
+def test_the_budget_that_a_call_ended_with_runs_again_without_a_failure(tiny_subject, make_edit):
+    arms = [(), (make_edit("add", 1, 6.0),)]
+    reads = (LogitsRead(), GenerateRead(3, 6, 1.0, seed=4))
+    requests = [Request(str(row), "c", ids, reads) for row, ids in enumerate(ROWS)]
+    with room_for(tiny_subject, 6):
+        first = RUNNER.answer(tiny_subject, requests, arms)
+        plan = RUNNER.plan(tiny_subject, requests, arms, budget=first.budget)
+        again = answer(tiny_subject, requests, arms, plan=plan)
+    assert plan.shrunk == []
+    assert again.budget == first.budget < 8192
+    for mine, other in zip(first.values, again.values, strict=True):
+        for (logits, texts), (others, same) in zip(mine, other, strict=True):
+            assert texts == same
+            assert abs(logits - others).max() < 2e-5
 
 
 @pytest.mark.parametrize("site", ["resid_post", "resid_pre", "attn_out", "mlp_out"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.engine.plan import SHORTCUTS, Facts, Want, make_plan
+from workbench.engine.plan import ENOUGH, SHORTCUTS, Facts, Limits, Want, make_plan
 from workbench.engine.prefixes import GAIN, SHARED, shared_prefixes
 
 FACTS = Facts("tiny", n_layers=10, vocabulary=100)
@@ -50,6 +50,27 @@ def test_a_shared_beginning_is_counted_once_an_arm(doses):
     plan = make_plan(wants_of(rows), doses("all"), FACTS, 8192)
     assert plan.work == (40 + 5 * 20) * (4 + 6 * 11)
     assert [len(unit.prefixes) for unit in plan.units] == [1]
+
+
+def test_a_batch_fills_the_budget_by_itself_where_blocks_are_shared(doses):
+    wants = wants_of(apart(60, 40))
+    for budget, sizes in ((2400, [60]), (2400 * 11, [60]), (2000, [*[4] * 12, 2, 4, 4, 2])):
+        plan = make_plan(wants, doses("all"), FACTS, budget)
+        assert [len(unit.batches[0].numbers) for unit in plan.units] == sizes
+    off = make_plan(wants, doses("all"), FACTS, 2400, SHORTCUTS - {"trunk"})
+    assert [len(unit.batches[0].numbers) for unit in off.units] == [5] * 12
+
+
+@pytest.mark.parametrize("n", [2, 6, 11, 12, 50])
+@pytest.mark.parametrize("fed", [10, 500, 2048, 3000, 9000])
+def test_arms_run_in_batches_of_one_shape_where_forwards_are_large(n, fed):
+    size = Limits(8192, 100).at_once(n, fed)
+    assert 1 <= size <= n
+    assert size == 1 or size * fed <= 8192
+    if fed >= ENOUGH:
+        assert n % size == 0
+    else:  # as few forwards as fit
+        assert -(-n // size) <= -(-n // max(1, 8192 // fed)) or n % size == 0
 
 
 def test_reads_stop_the_plan_at_the_deepest_block(doses):

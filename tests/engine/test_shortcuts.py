@@ -1,6 +1,7 @@
 """Shortcuts of answers, alone and together, against one full forward for each prompt and arm."""
 
 import itertools
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -138,6 +139,55 @@ def test_pools_put_together_from_stages_equal_pools_of_whole_prompts(
     ]
     quick = HookRunner().answer(tiny_subject, requests, mixed_arms)
     plain = HookRunner(shortcuts=frozenset()).answer(tiny_subject, requests, mixed_arms)
+    assert difference(quick.values, plain.values) < 2e-5
+
+
+SITED = [
+    Read("resid_pre", (0, 1, 2, 3)),
+    Read("attn_out", (0, 1, 2), "mean"),
+    Read("mlp_out", (1, 2, 3)),
+    Read("resid_pre", (1, 2), "all"),
+    Read("attn_out", (1,)),
+]
+
+
+def captured_one_by_one(subject, requests, arms, batch_with):
+    """The same reads by captures inside an intervention, one prompt and arm at a time."""
+    runner = HookRunner()
+
+    def one(request, arm):
+        with runner.intervene(subject, [arm]) if arm else nullcontext():
+            values = runner.capture(  # down to the last block, so that every edit acts
+                subject, batch_with(subject, [request.ids]), [*request.reads, Read()]
+            )
+        return [(v[0] if isinstance(v, list) else v[:, 0]).numpy() for v in values[:-1]]
+
+    return [[one(request, arm) for request in requests] for arm in arms]
+
+
+def sited_requests():
+    ids = [(*PREFIX, *range(n, n + 4)) for n in (70, 80, 90)] + [tuple(range(120, 131))]
+    whole = [Request(str(n), "c", row, tuple(SITED)) for n, row in enumerate(ids)]
+    return [*whole, Request("low", "c", ids[0], (SITED[-1],))]  # needs no block after the fork
+
+
+def test_every_site_is_read_under_every_shortcut(
+    family, subject_of, mixed_arms, difference, batch_with
+):
+    subject, requests = subject_of(family), sited_requests()
+    arms = [arm for arm in mixed_arms if not any(edit.scope == "last" for edit in arm)]
+    expected = captured_one_by_one(subject, requests, arms, batch_with)
+    for off in (set(), {"trunk"}, {"prefix"}, {"stop"}, set(SHORTCUTS)):
+        got = HookRunner(shortcuts=SHORTCUTS - off).answer(subject, requests, arms)
+        assert difference(got.values, expected) < 2e-5
+
+
+def test_sites_of_any_family_are_those_of_the_plain_way(
+    any_family, subject_of, mixed_arms, difference
+):
+    subject, requests = subject_of(any_family), sited_requests()
+    quick = HookRunner().answer(subject, requests, mixed_arms)
+    plain = HookRunner(shortcuts=frozenset()).answer(subject, requests, mixed_arms)
     assert difference(quick.values, plain.values) < 2e-5
 
 

@@ -375,3 +375,21 @@ def test_a_base_has_one_name_however_its_folder_was_given(
         for ref in ("base", "./base/", str(base), str(adapter))
     }
     assert names == {str(base.resolve())}
+
+
+def test_the_input_device_of_an_offloaded_embedding_is_where_it_runs(tmp_path, make_subject):
+    import accelerate
+    import torch
+    from accelerate.hooks import ModelHook, add_hook_to_module
+
+    from workbench.models import input_device
+
+    model = make_subject("llama").model
+    homes = dict.fromkeys(("model.layers", "model.norm", "model.rotary_emb", "lm_head"), "cpu")
+    homes["model.embed_tokens"] = "disk"
+    accelerate.dispatch_model(model, homes, main_device="cpu", offload_dir=tmp_path)
+    embedding = model.get_input_embeddings()
+    assert embedding.weight.device.type == "meta"
+    assert input_device(model) == torch.device("cpu")
+    add_hook_to_module(embedding, ModelHook(), append=True)  # now a sequence of hooks
+    assert input_device(model) == torch.device("cpu")

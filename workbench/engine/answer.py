@@ -20,7 +20,7 @@ from workbench.engine.forward import is_out_of_memory
 from workbench.engine.generate import answer_generations
 from workbench.engine.ledger import Ledger
 from workbench.engine.plan import SHORTCUTS, Facts, Plan, Unit, Want, make_plan, replan
-from workbench.engine.pool import layers_of
+from workbench.engine.pool import SITES, layers_of
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.interventions import EditLog
 from workbench.types import Answered, Arm, GenerateRead, Progress, Read, Request, Subject
@@ -192,15 +192,18 @@ class Job:
 
     def _shrunk(self, numbers: Sequence[int]) -> list[Unit]:
         """Plan what is left again with half the budget."""
+        self._halve()
+        return replan(self.plan, _wants(self.subject, self.requests), numbers, self.limits)
+
+    def _halve(self) -> None:
         self.limits = self.limits.halved()
         self.plan.shrunk.append(self.limits.budget)
         logger.warning("out of memory; going on with %d tokens a forward", self.limits.budget)
-        return replan(self.plan, _wants(self.subject, self.requests), numbers, self.limits)
 
     def _generate(self, done: int) -> Iterator[int]:
         steps = answer_generations(
             self.subject, self.requests, self.generations, self.arms, self.values, self.log,
-            self.limits,
+            lambda: self.limits, self._halve,
         )  # fmt: skip
         for count in steps:
             done += count
@@ -216,7 +219,7 @@ def _wants(subject: Subject, requests: Sequence[Request]) -> list[Want]:
     for request in requests:
         tree = grow(request.reads)
         reads = [read for read in request.reads if isinstance(read, Read)]
-        layers = [layer for read in reads for layer in layers_of(read, blocks)]
+        layers = [layer for read in reads for layer in layers_of(read, blocks, SITES)]
         check_layers(subject, layers)
         wants.append(
             Want(

@@ -252,5 +252,10 @@ def _are_arms(arms: Sequence[Any]) -> bool:
 def _arms(subject: Subject, arms: Sequence[Arm] | Sequence[Intervention]) -> list[Arm]:
     if _are_arms(arms):
         return [tuple(arm) for arm in arms]  # type: ignore[arg-type]
-    made = [one.arm(subject.stamp) for one in arms]  # type: ignore[union-attr]
+    from workbench.engine.norms import norms_for
+
+    made = [
+        one.arm(subject.stamp, norms=norms_for(subject, one))  # type: ignore[union-attr, arg-type]
+        for one in arms
+    ]
     return [tuple(edit for arm in made for edit in arm)]

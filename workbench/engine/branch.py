@@ -15,7 +15,7 @@ from workbench.engine.blocks import stopping_after
 from workbench.engine.edits import LiveEdits, Pass
 from workbench.engine.forward import Inputs, head_at, run
 from workbench.engine.pool import Tap
-from workbench.engine.sites import tapping
+from workbench.engine.sites import everywhere, parted_after, tapping
 from workbench.engine.trunk import Trunk, from_trunk
 from workbench.types import Subject
 
@@ -54,7 +54,7 @@ class Branch:
                 where None.
             trunk: where to start from; None runs every block.
             cache: filled, or used and filled; already repeated.
-            taps: residual reads, taken at the trunk's block and later ones.
+            taps: residual reads, taken where arms may differ.
             heads: (row, column) where logits are wanted.
             deepest: the last block to run where no logits are wanted.
 
@@ -70,13 +70,13 @@ class Branch:
             lambda name: scope(name).repeat_interleave(times, 0),
             None if counted is None else counted.repeat_interleave(times, 0),
         )
-        layers = sorted({layer for tap in taps for layer in tap.layers if layer >= first})
+        where = everywhere if trunk is None else parted_after(trunk.layer)
         output = None
         with ExitStack() as stack:
             if trunk is not None:
                 stack.enter_context(from_trunk(self.subject, trunk, times))
             stack.enter_context(self.live.acting(self.subject, lambda: current))
-            stack.enter_context(tapping(self.subject, taps, layers, times))
+            stack.enter_context(tapping(self.subject, taps, repeats=times, where=where))
             if heads:
                 stack.enter_context(head_at(self.subject, *self._places(heads)))
             else:

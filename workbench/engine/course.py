@@ -19,7 +19,7 @@ from workbench.engine.edits import LiveEdits
 from workbench.engine.ledger import Ledger, fresh_log
 from workbench.engine.plan import Limits, Plan, Unit, chunks_of
 from workbench.engine.prompts import Prompts, beginnings_of, prompts_of
-from workbench.engine.sites import tapping
+from workbench.engine.sites import shared_up_to, tapping
 from workbench.engine.stages import TRUNK, Harvest, Stage, beginning, parts_of, stages_of
 from workbench.engine.trunk import Trunk, run_trunk
 from workbench.interventions import EditLog
@@ -167,12 +167,11 @@ class Course:
         return pasts
 
     def _trunk(self, stage: Stage, cache: Any) -> Trunk | None:
-        """Run the shared blocks of a stage, with the residual reads that lie below the edits."""
+        """Run the shared blocks of a stage, with the residual reads that no edit reaches."""
         fork = self.plan.fork
         if fork is None:
             return None
-        layers = {layer for part in stage.parts for layer in part.layers if layer < fork}
-        with tapping(self.subject, stage.parts, sorted(layers)):
+        with tapping(self.subject, stage.parts, where=shared_up_to(fork)):
             return run_trunk(self.subject, stage.inputs, min(fork, self.deepest), cache)
 
     # Batches

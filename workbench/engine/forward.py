@@ -15,6 +15,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from workbench.errors import WorkbenchError
+from workbench.models import input_device
 from workbench.types import Subject
 
 _FULL = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
@@ -73,11 +74,7 @@ def positions_of(mask: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
 
 def device_of(subject: Subject) -> torch.device:
     """Where token ids go: the device of the embedding, also of one whose weights are on disk."""
-    embedding = subject.model.get_input_embeddings()
-    device: torch.device = embedding.weight.device
-    if device.type == "meta":  # accelerate brings the weights when the module runs
-        device = torch.device(embedding._hf_hook.execution_device)
-    return device
+    return input_device(subject.model)
 
 
 def dtype_of(subject: Subject) -> torch.dtype:

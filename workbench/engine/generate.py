@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -99,11 +99,12 @@ def continue_rows(
     max_new_tokens: int,
     temperature: float,
     draws: Sequence[tuple[int, ...]],
+    lacking: Callable[[], object] = lambda: None,
 ) -> list[str]:
     """Continue rows of ids; ``draws`` seeds each row.
 
     They run as one batch, or where the device has no room for it as smaller ones, each half as
-    large; the arms of an enclosing ``intervene`` stay together.
+    large; the arms of an enclosing ``intervene`` stay together, and ``lacking`` is told.
 
     Raises:
         BatchTooLargeError: not even the smallest batch fits.
@@ -128,6 +129,7 @@ def continue_rows(
         if len(rows[part]) <= unit:
             raise failed
         size = max(unit, len(rows[part]) // 2 // unit * unit)
+        lacking()
         logger.warning("%s; going on with %d rows at once", failed, size)
     return texts
 
@@ -192,12 +194,14 @@ def answer_generations(
     arms: Sequence[Arm],
     values: list[list[list[Any]]],
     log: EditLog,
-    limits: Limits,
+    limits: Callable[[], Limits],
+    lacking: Callable[[], object],
 ) -> Iterator[int]:
     """Fill in the continuations of (request, read) pairs, and yield how many each batch finished.
 
     All arms of a request are rows of one batch, and its draw k uses the same random numbers in
     every arm, named by item and condition, so that batches and their order do not matter.
+    ``limits`` are asked for at each batch, and ``lacking`` is called where memory ran out.
     """
     groups: dict[GenerateRead, list[tuple[int, int]]] = {}
     for number, place in wanted:
@@ -206,15 +210,18 @@ def answer_generations(
         groups.setdefault(read, []).append((number, place))
     for read, pairs in groups.items():
         pairs = sorted(pairs, key=lambda pair: len(requests[pair[0]].ids))
-        lengths = [len(requests[number].ids) + read.max_new_tokens for number, _ in pairs]
         copies = (read.n if read.temperature else 1) * len(arms)
+        while pairs:
+            lengths = [len(requests[number].ids) + read.max_new_tokens for number, _ in pairs]
+            room = limits().budget // copies
 
-        def fits(rows: int, width: int, _total: int, copies: int = copies) -> bool:
-            return rows * width * copies <= limits.budget
+            def fits(rows: int, width: int, _total: int, room: int = room) -> bool:
+                return rows * width <= room
 
-        for members in packed(lengths, fits):
-            _answer(subject, requests, [pairs[member] for member in members], arms, values, log)
-            yield len(members)
+            first = next(packed(lengths, fits))
+            _answer(subject, requests, pairs[: len(first)], arms, values, log, lacking)
+            pairs = pairs[len(first) :]
+            yield len(first)
 
 
 def _answer(
@@ -224,6 +231,7 @@ def _answer(
     arms: Sequence[Arm],
     values: list[list[list[Any]]],
     log: EditLog,
+    lacking: Callable[[], object],
 ) -> None:
     read = requests[pairs[0][0]].reads[pairs[0][1]]
     assert isinstance(read, GenerateRead)
@@ -237,7 +245,7 @@ def _answer(
             seeds += [(read.seed, draw, *names)] * len(arms)
     edits = intervene(subject, arms, log=log) if any(arms) else nullcontext()
     with edits:
-        texts = continue_rows(subject, rows, read.max_new_tokens, read.temperature, seeds)
+        texts = continue_rows(subject, rows, read.max_new_tokens, read.temperature, seeds, lacking)
     for place, (number, slot) in enumerate(pairs):
         for arm in range(len(arms)):
             first = place * len(draws) * len(arms) + arm

@@ -13,7 +13,7 @@ from workbench.engine.blocks import check_layers
 from workbench.engine.candidates import Tree, grow, wants_logits
 from workbench.engine.forward import Inputs, device_of, pad_id, pad_left, positions_of
 from workbench.engine.plan import Batch
-from workbench.engine.pool import Tap, layers_of, parse_position, token_mask
+from workbench.engine.pool import SITES, Tap, layers_of, parse_position, token_mask
 from workbench.types import Read, Request, Subject
 
 
@@ -125,7 +125,7 @@ def _tap(
     requests: Sequence[Request],
     inputs: Inputs,
 ) -> Tap:
-    layers = layers_of(read, tuple(sorted(subject.blocks)))
+    layers = layers_of(read, tuple(sorted(subject.blocks)), SITES)
     check_layers(subject, layers)
     position = parse_position(read.position)
     index = torch.tensor(rows, device=inputs.ids.device)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.engine.blocks import eager, hidden_into, hidden_of, watching
-from workbench.engine.pool import Tap
+from workbench.engine.pool import SITES, Tap
 from workbench.errors import WorkbenchError
 from workbench.types import Subject
 
@@ -39,44 +39,77 @@ def deepest_of(taps: Sequence[Tap]) -> tuple[int, bool]:
     return layer, all(tap.read.site == "resid_pre" for tap in taps if layer in tap.layers)
 
 
+Spot = Callable[[str, int], bool]
+"""From a site and a block to whether it is read."""
+
+
+def everywhere(_site: str, _layer: int) -> bool:
+    """Say yes."""
+    return True
+
+
+def shared_up_to(fork: int) -> Spot:
+    """Say what is the same whatever happens to the output of block ``fork`` and after it."""
+    return lambda site, layer: layer < fork or (layer == fork and site != "resid_post")
+
+
+def parted_after(fork: int) -> Spot:
+    """Say what may differ then."""
+    shared = shared_up_to(fork)
+    return lambda site, layer: not shared(site, layer)
+
+
 @contextmanager
 def tapping(
-    subject: Subject, taps: Sequence[Tap], layers: Sequence[int], repeats: int = 1
+    subject: Subject,
+    taps: Sequence[Tap],
+    layers: Sequence[int] | None = None,
+    repeats: int = 1,
+    where: Spot = everywhere,
 ) -> Iterator[None]:
-    """Fill the taps at these blocks during any forward inside.
+    """Fill the taps during any forward inside, at these blocks and sites.
+
+    Args:
+        subject: the model under study.
+        taps: the reads.
+        layers: the blocks; all that the taps read where None.
+        repeats: times that each row of a tap's batch stands in the forward.
+        where: which sites of which blocks.
 
     Raises:
         WorkbenchError: a block's attention or MLP is not to be found, did not run, or does not
             add up with its input to its output.
     """
+    known = sorted({layer for tap in taps for layer in tap.layers}) if layers is None else layers
+    wanted = {
+        (layer, site): [tap for tap in taps if tap.read.site == site and layer in tap.layers]
+        for layer in known
+        for site in SITES
+        if where(site, layer)
+    }
+    found = {spot: own for spot, own in wanted.items() if own}
 
     def after(layer: int, output: Any) -> None:
-        for tap in _at(taps, layer, "resid_post"):
+        for tap in found[layer, "resid_post"]:
             tap.take(layer, hidden_of(output), repeats)
 
     followers = [
         Follower(subject, layer, tap, repeats)
-        for layer in layers
-        for site in _KINDS
-        for tap in _at(taps, layer, site)
+        for (layer, site), own in found.items()
+        if site in _KINDS
+        for tap in own
     ]
     with ExitStack() as stack:
-        for layer in layers:
-            if _at(taps, layer, "resid_pre"):
-                stack.enter_context(
-                    _entering(subject, layer, _at(taps, layer, "resid_pre"), repeats)
-                )
+        for (layer, site), own in found.items():
+            if site == "resid_pre":
+                stack.enter_context(_entering(subject, layer, own, repeats))
         for follower in followers:
             stack.enter_context(follower.following())
-        posts = [layer for layer in layers if _at(taps, layer, "resid_post")]
+        posts = [layer for layer, site in found if site == "resid_post"]
         stack.enter_context(watching(subject, posts, after))
         yield
     for follower in followers:
         follower.check()
-
-
-def _at(taps: Sequence[Tap], layer: int, site: str) -> list[Tap]:
-    return [tap for tap in taps if tap.read.site == site and layer in tap.layers]
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from workbench.engine.blocks import (
     with_hidden,
 )
 from workbench.engine.forward import Inputs, run
+from workbench.errors import WorkbenchError
 from workbench.types import Subject
 
 
@@ -35,7 +36,11 @@ class Trunk:
 
 
 def run_trunk(subject: Subject, inputs: Inputs, layer: int, cache: Any = None) -> Trunk:
-    """Run blocks 0 to ``layer`` and nothing else; ``cache`` is filled for these blocks."""
+    """Run blocks 0 to ``layer`` and nothing else; ``cache`` is filled for these blocks.
+
+    Raises:
+        WorkbenchError: the block never ran as a module.
+    """
     kept: list[Any] = []
 
     def see(_layer: int, output: Any) -> None:
@@ -43,6 +48,12 @@ def run_trunk(subject: Subject, inputs: Inputs, layer: int, cache: Any = None) -
 
     with watching(subject, [layer], see), stopping_after(subject, layer):
         run(subject, inputs, cache)
+    if not kept:
+        raise WorkbenchError(
+            f"block {layer} of {subject.ref.key} never ran as a module, so edits cannot start "
+            "there; a model compiled as a whole hides its blocks: compile them one by one "
+            "(block.forward = torch.compile(block.forward)) or load it again"
+        )
     return Trunk(layer, kept[0])
 
 

@@ -77,7 +77,8 @@ def _norm(norm: float | None) -> float:
     if norm is None:
         raise ConfigError(
             'unit "norm" needs the mean residual norm by layer, and the directions store none; '
-            'give norms=..., measured on the subject, or use unit="raw"'
+            "inside wb.intervene and wb.sweep it is measured on the subject; elsewhere give "
+            'norms=... or use unit="raw"'
         )
     if not (math.isfinite(norm) and norm > 0):
         raise ConfigError(

@@ -87,9 +87,20 @@ def read_checkpoint(
 
 
 def input_device(model: Any) -> torch.device:
-    """Device that token ids must be on: the embedding's, also for a model cut over several."""
-    device: torch.device = model.get_input_embeddings().weight.device
-    return device if device.type != "meta" else torch.device(model.device)
+    """Device that token ids must be on: the embedding's, also for a model cut over several.
+
+    Weights that wait on the disk or in memory are nowhere; accelerate brings them to a device of
+    its own choice when the module runs.
+    """
+    embedding = model.get_input_embeddings()
+    device: torch.device = embedding.weight.device
+    if device.type != "meta":
+        return device
+    hooks = getattr(getattr(embedding, "_hf_hook", None), "hooks", None) or [
+        getattr(embedding, "_hf_hook", None)
+    ]
+    chosen = [getattr(hook, "execution_device", None) for hook in hooks]
+    return torch.device(next((one for one in chosen if one is not None), model.device))
 
 
 def _subject(
