@@ -8,8 +8,9 @@ from planted import STAMP
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from workbench.directions import open_directions
 from workbench.directions.linear_map import LinearMap
-from workbench.directions.map_io import open_map, save_map
+from workbench.directions.map_io import is_map, open_map, save_map
 from workbench.errors import ConfigError, FormatError, WorkbenchError
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "map_v1.safetensors"
@@ -187,3 +188,15 @@ def test_what_the_library_cannot_write_is_an_error_too(tmp_path, monkeypatch):
     with pytest.raises(WorkbenchError, match="No space left"):
         save_map(known(), tmp_path / "a.safetensors")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_maps_and_directions_are_told_apart_by_their_headers(tmp_path):
+    directions = FIXTURE.with_name("directions_v1.safetensors")
+    assert is_map(FIXTURE)
+    assert not is_map(directions)
+    (tmp_path / "cut").write_bytes(FIXTURE.read_bytes()[:100])
+    assert not is_map(tmp_path / "cut")
+    with pytest.raises(FormatError, match="no map file"):
+        open_map(directions)
+    with pytest.raises(FormatError, match="no directions file"):
+        open_directions(FIXTURE)

@@ -94,6 +94,15 @@ def open_map(path: str | Path, *, layers: Sequence[int] | None = None) -> Linear
     return _assemble(header, tensors, stored, chosen, path)
 
 
+def is_map(path: Path) -> bool:
+    """Say whether a file's header calls it a linear map; damage is for the readers to report."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return bool((file.metadata() or {}).get("format") == FORMAT)
+    except (SafetensorError, OSError, ValueError):
+        return False
+
+
 def _tensors(found: LinearMap) -> dict[str, ndarray]:
     tensors: dict[str, ndarray] = {}
     for row, layer in enumerate(found.layers):
