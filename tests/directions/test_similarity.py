@@ -170,7 +170,7 @@ def test_means_are_refused_until_their_common_part_is_gone():
 
 
 def test_other_models_sites_layers_and_names_are_refused():
-    with pytest.raises(MismatchError, match="model_type"):
+    with pytest.raises(MismatchError, match=r"model_type.*common items"):
         cosines(directions(), directions(model=OTHER))
     with pytest.raises(MismatchError, match="of mlp_out"):
         cosines(directions(), directions(site="mlp_out"))

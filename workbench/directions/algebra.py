@@ -288,7 +288,12 @@ def refuse_other_space(first: Directions, second: Directions) -> None:
     Raises:
         MismatchError: another kind of model, or another site.
     """
-    first.model.refuse_other(second.model, first.label)
+    try:
+        first.model.refuse_other(second.model, first.label)
+    except MismatchError as error:
+        raise MismatchError(
+            f"{error}, or compare what both read on common items (projection_correlations)"
+        ) from None
     if first.site != second.site:
         raise MismatchError(
             f"{first.label} is of site {first.site}, {second.label} of {second.site}; vectors of "

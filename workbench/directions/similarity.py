@@ -65,7 +65,7 @@ def cosines(
         first: directions; a sequence of the same names, one for each training seed (t interval
             over seeds); or a ``Difference`` (jackknife interval over its items; noise in a mean of
             few items shortens all its cosines, and the interval is around what this many give).
-        second: the bank.
+        second: the bank, taken as given: intervals are of ``first``.
         layers: by default those that all hold.
         nulls: "isotropic", "closed form", or objects such as ``SplitHalf(acts)``.
         level: of intervals and bands.
