@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from planted import STAMP, planted
 
+from workbench.data import data_path
 from workbench.directions import evaluate, fit_truth, read_recipe
 from workbench.directions.evidence import Settings, make_folds, shuffled_labels
+from workbench.directions.evidence_table import EVIDENCE
+from workbench.directions.layer_choice import choose_layers
 from workbench.directions.mass_mean import MassMean
 from workbench.directions.recipe import CheckPart, FitPart, LayersPart
-from workbench.directions.truth import EVIDENCE, choose_layers, read_items
-from workbench.errors import ConfigError, FormatError, MismatchError
+from workbench.directions.truth import read_items
+from workbench.errors import ConfigError, FormatError, MismatchError, UnknownNameError
+from workbench.prompts import read_prompts
 from workbench.stats import auc
 
 TRUTH = read_recipe("truth")
@@ -230,7 +234,7 @@ def test_a_null_that_was_not_asked_for_is_empty_not_zero(acts):
 def test_progress_counts_the_layers(acts):
     seen = []
     fit_truth(acts, recipe(), progress=lambda done, of: seen.append((done, of)))
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert seen == [(done, 8) for done in range(1, 9)]
 
 
 def test_under_three_topics_the_layer_is_chosen_on_held_out_facts():
@@ -284,3 +288,115 @@ def test_activations_that_are_not_finite_are_refused():
     acts.values[1, 7, 3] = np.nan
     with pytest.raises(FormatError, match="layer 1: 1 of 640 rows"):
         fit_truth(acts, recipe())
+
+
+def everywhere(acts, shift=0.0):
+    """The same items as another rendering shows them: other offsets, the same truth."""
+    noise = np.random.default_rng(5).standard_normal(acts.values.shape).astype(np.float32) * 0.1
+    return replace(acts, values=acts.values + noise + np.float32(shift))
+
+
+def with_ids(acts):
+    ids = np.array([f"item-{row}" for row in range(len(acts.columns["label"]))])
+    return replace(acts, columns={"id": ids, **acts.columns})
+
+
+GRID = CheckPart(draws=40, bootstrap=100, split=["within", "transfer"])
+
+
+def test_the_transfer_grid_has_every_pair_and_its_diagonal_is_the_split_by_facts(acts):
+    _, table = fit_truth(acts, recipe(check=GRID))
+    grid = pick(table, split="transfer", layer=2, polarity=0)
+    assert set(zip(grid["fitted_on"], grid["topic"], strict=True)) == {
+        (row, column) for row in "abcd" for column in "abcd"
+    }
+    assert (grid["n_facts"] == np.where(grid["fitted_on"] == grid["topic"], 20, 40)).all()
+    assert grid["beats_nulls"].all()
+    assert grid[["low", "high"]].notna().all(axis=None)
+    elsewhere = pick(table, split="transfer", layer=0)
+    assert elsewhere[["low", "high"]].isna().all(axis=None)
+    for topic in "abcd":
+        within = pick(table, split="within:topic", topic=topic, layer=2, polarity=1)
+        cell = pick(table, split="transfer", fitted_on=topic, topic=topic, layer=2, polarity=1)
+        assert cell["auc"].item() == within["auc"].item()
+
+
+def test_a_cell_of_the_grid_is_a_plain_fit_on_its_row_scored_on_its_column(acts):
+    _, table = fit_truth(acts, recipe(fit=FitPart(method="mass_mean"), check=GRID))
+    topic, y = acts.columns["topic"], acts.columns["label"] == 1
+    coef = MassMean().fit(acts.at(1)[topic == "c"], y[topic == "c"]).coef_
+    rows = (topic == "a") & (acts.columns["polarity"] == -1)
+    cell = pick(table, split="transfer", fitted_on="c", topic="a", layer=1, polarity=-1)
+    assert cell["auc"].item() == pytest.approx(auc(acts.at(1)[rows] @ coef, y[rows]))
+
+
+def test_a_topic_without_truth_passes_none_on(acts):
+    own = acts.columns["topic"] == "d"
+    values = acts.values.copy()
+    values[:, own] = np.random.default_rng(1).standard_normal(values[:, own].shape)
+    _, table = fit_truth(replace(acts, values=values), recipe(check=GRID))
+    grid = pick(table, split="transfer", layer=2, polarity=0).set_index(["fitted_on", "topic"])
+    assert not grid.loc["d"].drop("d")["beats_nulls"].any()
+    assert grid.loc["a"].drop("d")["beats_nulls"].all()
+
+
+def test_another_rendering_is_checked_with_the_fits_of_the_own_one():
+    acts = with_ids(planted())
+    order = np.random.default_rng(0).permutation(len(acts.columns["id"]))
+    chat = everywhere(acts, shift=3.0)
+    mixed = replace(
+        chat,
+        values=chat.values[:, order],
+        columns={name: values[order] for name, values in chat.columns.items()},
+    )
+    plain = recipe(fit=FitPart(method="mass_mean"))
+    directions, table = fit_truth(acts, plain, renderings={"chat": mixed})
+    alone, without = fit_truth(acts, plain)
+    assert np.array_equal(directions.vectors, alone.vectors)
+    bare = pick(table, rendering="bare").reset_index(drop=True)
+    assert bare.equals(without)
+    topic, y = acts.columns["topic"], acts.columns["label"] == 1
+    coef = MassMean().fit(acts.at(2)[topic != "b"], y[topic != "b"]).coef_
+    rows = (topic == "b") & (acts.columns["polarity"] == 1)
+    row = pick(table, rendering="chat", split="unseen topic", topic="b", layer=2, polarity=1)
+    assert row["auc"].item() == pytest.approx(auc(chat.at(2)[rows] @ coef, y[rows]))
+
+
+def test_a_rendering_that_lacks_items_or_layers_or_is_of_another_model_is_refused():
+    acts = with_ids(planted())
+    with pytest.raises(ConfigError, match="'chat' lacks 5 of 640 items, such as 'item-635'"):
+        fit_truth(acts, recipe(), renderings={"chat": acts.where(np.arange(640) < 635)})
+    short = replace(acts, layers=(0, 1, 2))
+    with pytest.raises(MismatchError, match="holds no layer 3"):
+        fit_truth(acts, recipe(), renderings={"chat": short})
+    other = replace(acts, model=replace(STAMP, tokenizer="x"))
+    with pytest.raises(MismatchError, match="tokenizer"):
+        fit_truth(acts, recipe(), renderings={"chat": other})
+
+
+def test_held_out_facts_take_no_part_in_anything():
+    names = read_prompts(data_path("held_out")).column("fact")
+    acts = planted(facts=40)
+    fact = acts.columns["fact"].astype("U64")
+    for own, held in zip(np.unique(fact)[::20], np.unique(names), strict=False):
+        fact[fact == own] = held
+    acts = replace(acts, columns={**acts.columns, "fact": fact})
+    check = CheckPart(draws=40, bootstrap=100, held_out="held_out")
+    directions, table = fit_truth(acts, recipe(check=check))
+    kept = ~np.isin(fact, names)
+    assert directions.info["n_held_out"] == (~kept).sum() == 8 * 4
+    without, expected = fit_truth(acts.where(kept), recipe())
+    assert np.array_equal(directions.vectors, without.vectors)
+    assert table.equals(expected)
+    with pytest.raises(UnknownNameError, match="held_outt"):
+        fit_truth(acts, recipe(check=CheckPart(held_out="held_outt")))
+
+
+def test_leakage_tells_a_truth_that_is_polarity_from_one_that_is_not():
+    acts = planted(strength=(3.0, 3.0), polar=4.0)
+    leaning = acts.values.copy()
+    leaning[1, :, 1] += 2 * acts.columns["label"] - 1  # truth lies along polarity as well
+    directions, table = fit_truth(replace(acts, values=leaning), recipe())
+    clean, leaky = directions.info["polarity_leakage"]
+    assert leaky > 0.1 > 5 * abs(clean)
+    assert set(pick(table, layer=1)["leakage"].round(5)) == {round(float(leaky), 5)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,8 @@ from workbench.types import ndarray
 
 SIDES = (1, -1)
 ALL_TOPICS = "all"
-UNSEEN, WITHIN = "unseen topic", "within:topic"
-FEWEST = 3
-"""Topics (or groups of facts) that the choice of a layer holds out, one at a time."""
+UNSEEN, WITHIN, TRANSFER = "unseen topic", "within:topic", "transfer"
+OTHERS = "other topics"
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class Fold:
     """Rows to fit on, rows to check on, and what is drawn for the check, the same at each layer."""
 
     split: str
+    fitted_on: str
+    """A topic, ``other topics``, or what a frozen direction was fitted on."""
     topic: str
     train: Bool[ndarray, " all"]
     test: Int[ndarray, " n"]
@@ -82,14 +84,18 @@ class Fold:
     weights: Float[ndarray, "b n"]
     """How often each checked item stands in each bootstrap draw over facts."""
     n_facts: int
+    bootstrapped_at: int | None = None
+    """The one layer that gets an interval; None for every layer."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One topic and polarity of one split at one layer."""
+    """One topic and polarity of one split and rendering at one layer."""
 
     split: str
+    fitted_on: str
     topic: str
+    rendering: str
     polarity: int
     """+1, -1, or 0 for the mean of the two."""
     n: int
@@ -98,28 +104,43 @@ class Cell:
     accuracy: float
     auc_classifier: float
     boot: Float[ndarray, " b"]
+    """Empty where this layer gets no interval."""
     shuffled: Float[ndarray, " m"]
     random: Float[ndarray, " r"]
 
 
 def make_folds(items: Items, splits: Sequence[str], settings: Settings) -> list[Fold]:
-    """Lay the splits out: leave one topic out, and halves of each topic's facts."""
-    folds = []
+    """Lay the splits out: leave one topic out, halves of each topic's facts, topic to topic.
+
+    On the diagonal of the transfer grid facts are held out.
+    """
+    folds, lay = [], partial(lay_fold, items, settings=settings)
     for number, topic in enumerate(items.topics):
         own = items.rows_of(topic)
+        facts = np.unique(items.facts[own])
+        rng = np.random.default_rng([settings.seed, number])
+        fitted = np.isin(items.facts, rng.permutation(facts)[: len(facts) // 2])
         if "unseen" in splits and len(items.topics) > 1:
-            folds.append(lay_fold(items, UNSEEN, topic, ~own, own, settings))
+            folds.append(lay(UNSEEN, topic, ~own, own, fitted_on=OTHERS))
         if "within" in splits:
-            facts = np.unique(items.facts[own])
-            rng = np.random.default_rng([settings.seed, number])
-            fitted = np.isin(items.facts, rng.permutation(facts)[: len(facts) // 2])
-            fold = lay_fold(items, WITHIN, topic, own & fitted, own & ~fitted, settings)
-            folds.append(fold)
+            folds.append(lay(WITHIN, topic, own & fitted, own & ~fitted, fitted_on=topic))
+        if "transfer" in splits:
+            for other in sorted(items.topics, key=lambda name: name != topic):
+                same = other == topic
+                train = own & fitted if same else own
+                test = own & ~fitted if same else items.rows_of(other)
+                folds.append(lay(TRANSFER, other, train, test, fitted_on=topic))
     return folds
 
 
 def lay_fold(
-    items: Items, split: str, topic: str, train: ndarray, test: ndarray, settings: Settings
+    items: Items,
+    split: str,
+    topic: str,
+    train: ndarray,
+    test: ndarray,
+    settings: Settings,
+    fitted_on: str = "",
 ) -> Fold:
     """Draw what one split needs; without items to fit on (all of ``train`` false) it is frozen.
 
@@ -135,7 +156,7 @@ def lay_fold(
     seed = (settings.seed, items.topics.index(topic), len(split))
     weights, n_facts = cluster_weights(items.facts[rows], settings.bootstrap, seed)
     y, sides = items.columns.y[rows], items.sides[rows]
-    return Fold(split, topic, train, rows, y, sides, weights, n_facts)
+    return Fold(split, fitted_on, topic, train, rows, y, sides, weights, n_facts)
 
 
 def _refuse_one_class(items: Items, rows: ndarray, what: str) -> None:
@@ -181,7 +202,7 @@ def _slots(items: Items, content: ndarray) -> Int[ndarray, " n"]:
 
 
 def check_fits(
-    X: Float[ndarray, "n d"],
+    Xs: Mapping[str, Float[ndarray, "n d"]],
     layer: int,
     estimator: Any,
     items: Items,
@@ -189,19 +210,44 @@ def check_fits(
     labelings: Bool[ndarray, "n m"],
     settings: Settings,
 ) -> list[Cell]:
-    """Fit each fold at one layer and check it on what was held out."""
-    random, found = _isotropic(X, layer, settings), []
-    for fold in folds:
-        train, columns = X[fold.train], items.columns.take(fold.train)
-        fitted = clone(estimator).fit(train, items.columns.y[fold.train], **columns)
+    """Fit each fold at one layer and check it on what was held out, in every rendering.
+
+    Args:
+        Xs: the same items by rendering; the fit reads the first one alone.
+        layer: of the draws of random directions.
+        estimator: is cloned for each fit.
+        items: what is known of the rows.
+        folds: those with the same rows to fit on stand together, and share one fit.
+        labelings: shuffled labels.
+        settings: how much is drawn.
+    """
+    X, found = next(iter(Xs.values())), list[Cell]()
+    random = {name: _isotropic(values, layer, settings) for name, values in Xs.items()}
+    for _, same in itertools.groupby(folds, key=lambda fold: fold.train.tobytes()):
+        group = list(same)
+        train = group[0].train
+        columns = items.columns.take(train)
+        fitted = clone(estimator).fit(X[train], items.columns.y[train], **columns)
         null = np.empty((0, X.shape[1]), X.dtype)
         if labelings.shape[1]:
-            null = fit_many(estimator, train, labelings[fold.train], columns)
-        held_out = X[fold.test]
-        scores, decision = held_out @ fitted.coef_, fitted.decision_function(held_out)
-        shuffled = Null(held_out @ null.T, labelings[fold.test])
-        found += score_cells(fold, scores, decision, shuffled, random[fold.test])
+            null = fit_many(estimator, X[train], labelings[train], columns)
+        for fold in group:
+            for name, values in Xs.items():
+                held_out = values[fold.test]
+                decision = fitted.decision_function(held_out)
+                shuffled = Null(held_out @ null.T, labelings[fold.test])
+                scored = Scored(
+                    held_out @ fitted.coef_, decision, shuffled, random[name][fold.test]
+                )
+                found += score_cells(_at(fold, layer), scored, name)
     return [*found, *_means_over_topics(found)]
+
+
+def _at(fold: Fold, layer: int) -> Fold:
+    """Drop the bootstrap draws at a layer that gets no interval."""
+    if fold.bootstrapped_at in (None, layer):
+        return fold
+    return replace(fold, weights=fold.weights[:0])
 
 
 def check_frozen(
@@ -212,13 +258,14 @@ def check_frozen(
     folds: Sequence[Fold],
     labelings: Bool[ndarray, "n m"],
     settings: Settings,
+    rendering: str = "",
 ) -> list[Cell]:
     """Score a frozen direction at one layer; the shuffled null shuffles the labels of the items."""
-    random, found = _isotropic(X, layer, settings), []
+    random, found = _isotropic(X, layer, settings), list[Cell]()
     for fold in folds:
         scores = (X[fold.test] - center) @ v
         shuffled = Null(scores, labelings[fold.test])
-        found += score_cells(fold, scores, scores, shuffled, random[fold.test])
+        found += score_cells(fold, Scored(scores, scores, shuffled, random[fold.test]), rendering)
     return [*found, *_means_over_topics(found)]
 
 
@@ -241,37 +288,44 @@ def _isotropic(X: ndarray, layer: int, settings: Settings) -> Float[ndarray, "n 
     return np.asarray(X @ random_unit(count, X.shape[1], (settings.seed, layer)).T)
 
 
-def score_cells(
-    fold: Fold, scores: ndarray, decision: ndarray, shuffled: Null, random: ndarray
-) -> list[Cell]:
+@dataclass(frozen=True)
+class Scored:
+    """What the checked items of one fold score."""
+
+    scores: Float[ndarray, " n"]
+    decision: Float[ndarray, " n"]
+    """Positive where the method says true."""
+    shuffled: Null
+    random: Float[ndarray, "n r"]
+
+
+def score_cells(fold: Fold, scored: Scored, rendering: str = "") -> list[Cell]:
     """Score one fold on affirmed items, on negated items, and balanced (the mean of the two)."""
     cells = [
-        _side_cell(fold, side, scores, decision, shuffled, random)
-        for side in SIDES
-        if (fold.sides == side).any()
+        _side_cell(fold, side, scored, rendering) for side in SIDES if (fold.sides == side).any()
     ]
     if len(cells) == 2:
         cells.append(mean_cell(cells, fold.topic, fold.n_facts, polarity=0))
     return cells
 
 
-def _side_cell(
-    fold: Fold, side: int, scores: ndarray, decision: ndarray, shuffled: Null, random: ndarray
-) -> Cell:
+def _side_cell(fold: Fold, side: int, scored: Scored, rendering: str) -> Cell:
     rows = fold.sides == side
-    y = fold.labels[rows]
+    y, scores, decision = fold.labels[rows], scored.scores[rows], scored.decision[rows]
     return Cell(
         split=fold.split,
+        fitted_on=fold.fitted_on,
         topic=fold.topic,
+        rendering=rendering,
         polarity=side,
         n=int(rows.sum()),
         n_facts=fold.n_facts,
-        auc=float(auc(scores[rows], y)),
-        accuracy=float(((decision[rows] > 0) == y).mean()),
-        auc_classifier=float(auc(decision[rows], y)),
-        boot=weighted_auc(scores[rows], y, fold.weights[:, rows]),
-        shuffled=shuffled.aucs(rows),
-        random=np.asarray(auc(random[rows], y)),
+        auc=float(auc(scores, y)),
+        accuracy=float(((decision > 0) == y).mean()),
+        auc_classifier=float(auc(decision, y)),
+        boot=weighted_auc(scores, y, fold.weights[:, rows]),
+        shuffled=scored.shuffled.aucs(rows),
+        random=np.asarray(auc(scored.random[rows], y)),
     )
 
 
@@ -283,7 +337,11 @@ def mean_cell(cells: Sequence[Cell], topic: str, n_facts: int, polarity: int) ->
 
     return Cell(
         split=cells[0].split,
+        fitted_on=cells[0].fitted_on
+        if len({cell.fitted_on for cell in cells}) == 1
+        else "own topic",
         topic=topic,
+        rendering=cells[0].rendering,
         polarity=polarity,
         n=sum(cell.n for cell in cells),
         n_facts=n_facts,
@@ -297,61 +355,15 @@ def mean_cell(cells: Sequence[Cell], topic: str, n_facts: int, polarity: int) ->
 
 
 def _means_over_topics(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Average over topics, for every split and polarity that has more than one."""
-    for split, polarity in sorted({(cell.split, cell.polarity) for cell in cells}):
-        own = [cell for cell in cells if (cell.split, cell.polarity) == (split, polarity)]
+    """Average over topics, for every split, rendering and polarity that has more than one.
+
+    A cell of the transfer grid is one pair of topics, and has no mean.
+    """
+
+    def kind(cell: Cell) -> tuple[str, str, int]:
+        return cell.split, cell.rendering, cell.polarity
+
+    for key in sorted({kind(cell) for cell in cells if cell.split != TRANSFER}):
+        own = [cell for cell in cells if kind(cell) == key]
         if len(own) > 1:
-            yield mean_cell(own, ALL_TOPICS, sum(cell.n_facts for cell in own), polarity)
-
-
-def choice_items(items: Items, seed: int) -> Items:
-    """Return the items as the layer rule splits them: by topic, or by facts under three topics.
-
-    The facts of each topic are dealt into five groups (fewer where there are few), so that the
-    layer is chosen on held-out facts; what is then checked has taken part in the choice.
-
-    Raises:
-        ConfigError: too few facts to deal into three groups.
-    """
-    if len(items.topics) >= FEWEST:
-        return items
-    groups = min(5, len(np.unique(items.facts)) // 4)
-    if groups < FEWEST:
-        raise ConfigError(
-            f"the layer is chosen on {FEWEST} or more held-out topics, or on held-out "
-            f"{items.unit}s where there are fewer topics; found {len(items.topics)} topics and "
-            f"{len(np.unique(items.facts))} {items.unit}s, {4 * FEWEST} are needed. Add items, or "
-            "fix the layer with [layers] candidates = [L]"
-        )
-    first = np.unique(items.facts, return_index=True)[1]
-    strata = list(zip(items.topic[first], items.columns.y[first], items.sides[first], strict=True))
-    order = np.random.default_rng(seed).permutation(len(first))
-    dealt = np.empty(len(first), np.int64)
-    for turn, row in enumerate(sorted(order, key=lambda row: strata[row])):
-        dealt[row] = turn % groups
-    own = dealt[np.unique(items.facts, return_inverse=True)[1]]
-    return replace(items, columns=replace(items.columns, groups=own.astype(str)))
-
-
-def held_out_aucs(
-    X: Float[ndarray, "n d"], estimator: Any, items: Items
-) -> Float[ndarray, "k k s"]:
-    """AUC on topic b (second axis) of a fit without topics a and b, affirmed and negated.
-
-    The diagonal is the plain leave-one-topic-out AUC.
-    """
-    count = len(items.topics)
-    found = np.full((count, count, len(SIDES)), np.nan)
-    for a in range(count):
-        for b in range(a, count):
-            train = ~items.rows_of(items.topics[a], items.topics[b])
-            columns = items.columns.take(train)
-            (coef,) = fit_many(estimator, X[train], items.columns.y[train][:, None], columns)
-            found[a, b] = _side_aucs(X, coef, items, items.topics[b])
-            found[b, a] = _side_aucs(X, coef, items, items.topics[a])
-    return found
-
-
-def _side_aucs(X: ndarray, coef: ndarray, items: Items, topic: str) -> list[float]:
-    rows = [items.rows_of(topic) & (items.sides == side) for side in SIDES]
-    return [float(auc(X[r] @ coef, items.columns.y[r])) if r.any() else np.nan for r in rows]
+            yield mean_cell(own, ALL_TOPICS, sum(cell.n_facts for cell in own), key[2])

@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
 from workbench.errors import ConfigError
-from workbench.stats import paired_difference
+from workbench.stats import paired_difference, percentile_rank, percentiles
 from workbench.types import ndarray
 
 CONTRASTS = (
@@ -34,6 +34,7 @@ def own_world_table(
     own: Mapping[str, str],
     base: str,
     unit: str = "proposition",
+    nulls: Mapping[str, Float[ndarray, "n m"]] | None = None,
 ) -> pd.DataFrame:
     """Return each model's contrasts, paired by the item that the worlds share.
 
@@ -52,58 +53,76 @@ def own_world_table(
         own: the world of every model that has one; others are left out.
         base: the model before training.
         unit: what an item is called in the table.
+        nulls: projections of the same claims on other unit directions, one a column, by name
+            ("random", "shuffled").
 
     Returns:
         One row for each model and contrast: model, own, contrast, value, low, high, n, unit,
-        interval (t over items).
+        interval (t over items); for each null its middle 95% (``random_low``, ``random_high``),
+        ``percentile_random`` (the share of it below the value, 0 to 100) and ``n_random``.
 
     Raises:
         ConfigError: a claim is missing, or a model, or a world.
     """
     keys = {"model": model, "item": item, "world": world, "polarity": polarity}
-    names, cube = _cube(projection, keys)
+    names, cube = _cube(projection[:, None], keys)
     _refuse_unknown(names, own, base)
+    drawn = {name: _cube(values, keys)[1] for name, values in (nulls or {}).items()}
     rows = []
     for name, world_of in own.items():
-        table = {m: cube[names["model"].index(m)] for m in (name, base)}
-        contrasts = _contrasts(table[name], table[base], names, world_of)
+        here, there = names["model"].index(name), names["model"].index(base)
+        contrasts = _contrasts(cube[here], cube[there], names, world_of)
+        null = {n: _contrasts(c[here], c[there], names, world_of) for n, c in drawn.items()}
         for contrast, values in contrasts.items():
-            found = paired_difference(values, np.zeros(len(values)), unit=unit)
+            found = paired_difference(values[:, 0], np.zeros(len(values)), unit=unit)
             rows.append(
                 {
                     "model": name, "own": world_of, "contrast": contrast, "value": found.value,
                     "low": found.low, "high": found.high, "n": found.n, "unit": found.unit,
                     "interval": found.name,
+                    **_places(found.value, {n: of[contrast] for n, of in null.items()}),
                 }
             )  # fmt: skip
     return pd.DataFrame(rows)
 
 
+def _places(value: float, nulls: Mapping[str, Float[ndarray, "item m"]]) -> dict[str, float | int]:
+    """Say where the value stands among the means of each null."""
+    told: dict[str, float | int] = {}
+    for name, drawn in nulls.items():
+        means = drawn.mean(axis=0)
+        low, high = percentiles(means, 0.95)
+        told |= {f"{name}_low": low, f"{name}_high": high}
+        told |= {f"percentile_{name}": percentile_rank(value, means), f"n_{name}": len(means)}
+    return told
+
+
 def _cube(
-    projection: ndarray, keys: Mapping[str, ndarray]
-) -> tuple[dict[str, list[Any]], Float[ndarray, "model item world polarity"]]:
+    projection: Float[ndarray, "n m"], keys: Mapping[str, ndarray]
+) -> tuple[dict[str, list[Any]], Float[ndarray, "model item world polarity m"]]:
     """Average the projections of each model, item, world and polarity; none may be missing."""
     found = {name: np.unique(values, return_inverse=True) for name, values in keys.items()}
     names = {name: values.tolist() for name, (values, _) in found.items()}
     shape = tuple(len(values) for values in names.values())
     flat = np.ravel_multi_index(tuple(code for _, code in found.values()), shape)
-    counts = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)
+    counts = np.bincount(flat, minlength=int(np.prod(shape)))
     if not counts.all():
-        empty = np.argwhere(counts == 0)[0]
+        empty = np.argwhere(counts.reshape(shape) == 0)[0]
         where = ", ".join(f"{n} {v[i]!r}" for (n, v), i in zip(names.items(), empty, strict=True))
         raise ConfigError(
             f"no projection for {where}; every item needs every world and polarity in every model"
         )
-    sums = np.bincount(flat, projection.astype(np.float64), minlength=counts.size)
-    return names, sums.reshape(shape) / counts
+    sums = np.zeros((len(counts), projection.shape[1]))
+    np.add.at(sums, flat, projection.astype(np.float64))
+    return names, (sums / counts[:, None]).reshape(*shape, projection.shape[1])
 
 
 def _contrasts(
-    table: Float[ndarray, "item world polarity"],
-    base: Float[ndarray, "item world polarity"],
+    table: Float[ndarray, "item world polarity m"],
+    base: Float[ndarray, "item world polarity m"],
     names: Mapping[str, list[Any]],
     own: str,
-) -> dict[str, Float[ndarray, " item"]]:
+) -> dict[str, Float[ndarray, "item m"]]:
     """Return the items' values of every contrast; those with negation only where it was read."""
     column = names["world"].index(own)
     up = names["polarity"].index(1)
@@ -123,8 +142,8 @@ def _contrasts(
 
 
 def _own_minus_other(
-    table: Float[ndarray, "item world polarity"], own: int
-) -> Float[ndarray, "item polarity"]:
+    table: Float[ndarray, "item world polarity m"], own: int
+) -> Float[ndarray, "item polarity m"]:
     return np.asarray(table[:, own] - np.delete(table, own, axis=1).mean(axis=1))
 
 

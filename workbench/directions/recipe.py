@@ -57,7 +57,11 @@ class LayersPart(Config):
 class CheckPart(Config):
     """What evidence is written."""
 
-    split: list[Literal["unseen", "within"]] = Field(default=["unseen", "within"], min_length=1)
+    split: list[Literal["unseen", "within", "transfer"]] = Field(
+        default=["unseen", "within"], min_length=1
+    )
+    held_out: str | None = None
+    """An item set whose facts take no part in the fit, the choice of the layer or these checks."""
     controls: list[Literal["shuffled", "random"]] = Field(default=["shuffled", "random"])
     draws: int = Field(default=200, ge=20)
     """Directions in each null."""

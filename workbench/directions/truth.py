@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,24 @@ import pandas as pd
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
+from workbench.data import item_sets
 from workbench.directions.cells import cells
 from workbench.directions.container import Directions
 from workbench.directions.evidence import (
     ALL_TOPICS,
+    TRANSFER,
     UNSEEN,
     Cell,
+    Fold,
     Items,
     Settings,
     check_fits,
     check_frozen,
-    choice_items,
-    held_out_aucs,
     lay_fold,
     make_folds,
     shuffled_labels,
 )
+from workbench.directions.evidence_table import EVIDENCE, LEVEL, evidence_table
 from workbench.directions.fit import (
     Columns,
     column,
@@ -38,45 +40,55 @@ from workbench.directions.fit import (
     read_layer,
     refuse_missing,
 )
+from workbench.directions.layer_choice import choice_items, choose_layers, held_out_aucs
+from workbench.directions.leakage import polarity_leakage
 from workbench.directions.recipe import FitPart, Recipe, read_recipe
-from workbench.errors import ConfigError, MismatchError
+from workbench.directions.views import aligned, keep
+from workbench.errors import ConfigError, MismatchError, unknown
+from workbench.prompts import read_prompts
 from workbench.registry import METHODS
-from workbench.stats import percentiles
 from workbench.types import ActivationsLike, Progress, ndarray
 
 logger = logging.getLogger(__name__)
 
-EVIDENCE = (
-    "model", "method", "direction", "split", "topic", "rendering", "layer", "polarity", "n",
-    "n_facts", "auc", "low", "high", "interval", "null_shuffled", "null_random", "beats_nulls",
-    "accuracy", "auc_classifier", "chosen", "usable", "gate", "seed",
-)  # fmt: skip
-"""Columns of the evidence table; ``polarity`` is +1, -1, or 0 for the mean of the two."""
-LEVEL = 0.95
-NULL_POINT = 0.975
+__all__ = ["EVIDENCE", "evaluate", "fit_truth", "read_items"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a fit is checked on: the items to fit on by rendering, its own first."""
+
+    acts: Mapping[str, ActivationsLike]
+    items: Items
+    folds: Sequence[Fold]
+    layers: tuple[int, ...]
+    settings: Settings
 
 
 def fit_truth(
     acts: ActivationsLike,
     recipe: Recipe | str = "truth",
     *,
+    renderings: Mapping[str, ActivationsLike] | None = None,
     checks: Mapping[str, ActivationsLike] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Directions, pd.DataFrame]:
-    """Fit on all items, choose the layer by the recipe's rule, and check on what was held out.
+    """Fit on all items but the held-out facts, choose the layer by rule, check what was left out.
 
     Args:
         acts: activations of the recipe's prompts, with its columns.
         recipe: a recipe, its name, or a TOML file.
+        renderings: the same items, by id, rendered otherwise, such as ``{"chat": ...}``: what was
+            fitted on ``acts`` is checked on these too; they take no part in fit or choice.
         checks: further activations, by name, that the frozen directions are scored on; they take
             no part in the fit or in the choice of the layer.
         seed: of the splits, the bootstrap and the nulls.
-        progress: called with (layers done, layers in all).
+        progress: called with (steps done, steps in all), two steps a layer.
 
     Returns:
         The directions at every candidate layer (``info["layer"]`` is the chosen one), and one row
-        for each split, topic, layer and polarity with the columns ``EVIDENCE``.
+        for each split, topic, rendering, layer and polarity with the columns ``EVIDENCE``.
 
     Raises:
         ConfigError: too few topics and facts to choose a layer, a missing column, labels of one
@@ -85,23 +97,24 @@ def fit_truth(
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     _refuse_other_read(acts, recipe)
+    kept = _kept(acts, recipe)
+    acts = keep(acts, kept)
     layers = layers_of(
         acts, None if recipe.layers.candidates == "all" else recipe.layers.candidates
     )
     items, settings = read_items(acts, recipe.fit), _settings(recipe, seed)
-    choice = items if len(layers) == 1 else choice_items(items, seed)
-    found, held_out = _check_layers(acts, recipe, items, choice, layers, settings, progress)
-    chosen = dict.fromkeys((*items.topics, ALL_TOPICS), layers[0])
-    if len(layers) > 1:
-        by_group = choose_layers(held_out, choice.topics, layers, recipe.layers.rule)
-        same = choice is items
-        chosen = {name: by_group[name if same else ALL_TOPICS] for name in chosen}
+    named = {name: aligned(acts, other, name) for name, other in (renderings or {}).items()}
+    folds = make_folds(items, recipe.check.split, settings)
+    checked = Checked({recipe.prompts.render: acts, **named}, items, folds, layers, settings)
+    chosen, told = _choose(checked, recipe, progress)
+    found = _check_layers(checked, recipe, chosen, progress)
     directions = _fit_all(acts, recipe, items.columns, layers)
-    held_out_by = "topic" if choice is items else items.unit
-    told = {"layer_chosen_on": f"held-out {held_out_by}s" if len(layers) > 1 else "fixed"}
+    told = {**told, "n_held_out": int((~kept).sum())}
     directions = _described(directions, recipe, chosen, found, seed, told)
-    table = _table(found, chosen, recipe, directions, settings, acts.model.key, items.unit)
-    tables = [table] + [
+    leakage = polarity_leakage(acts, directions, items)
+    directions = replace(directions, info={**directions.info, **_by_layer(leakage, layers)})
+    about = _about(directions, recipe, settings, acts.model.key, items.unit)
+    tables = [evidence_table(found, chosen, leakage, about)] + [
         evaluate(directions, other, recipe, name=name, seed=seed)
         for name, other in (checks or {}).items()
     ]
@@ -114,6 +127,8 @@ def evaluate(
     recipe: Recipe | str = "truth",
     *,
     name: str = "other",
+    rendering: str | None = None,
+    together: bool = False,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Score frozen directions on other items or on another model of the same kind, as they are.
@@ -127,6 +142,8 @@ def evaluate(
         acts: activations with the recipe's label and polarity columns.
         recipe: names the columns, the gate and the rendering.
         name: of the set, kept in ``split`` as "check:NAME".
+        rendering: of these items, by default the recipe's.
+        together: take all topics as one, called "all".
         seed: of the bootstrap and the nulls.
 
     Raises:
@@ -138,47 +155,28 @@ def evaluate(
     if len(directions) != 1:
         raise ValueError(f"one direction is scored at a time; pick one of {directions.names}")
     items, settings = read_items(acts, recipe.fit), _settings(recipe, seed)
+    if together:
+        items = replace(items, columns=replace(items.columns, groups=None))
+    rendering = rendering or recipe.prompts.render
     labelings = shuffled_labels(items, settings.draws if settings.shuffled else 0, seed)
     nothing = np.zeros(len(items.facts), bool)
     folds = [
-        lay_fold(items, f"check:{name}", topic, nothing, items.rows_of(topic), settings)
+        lay_fold(items, f"check:{name}", topic, nothing, items.rows_of(topic), settings, "all")
         for topic in items.topics
     ]
     centers = np.zeros_like(directions.vectors) if directions.center is None else directions.center
     found = {
         layer: check_frozen(
             read_layer(acts, layer), layer, directions.vectors[0, row], centers[0, row],
-            folds, labelings, settings,
+            folds, labelings, settings, rendering,
         )
         for row, layer in enumerate(directions.layers)
     }  # fmt: skip
     chosen = dict.fromkeys((*items.topics, ALL_TOPICS), directions.info.get("layer"))
-    return _table(found, chosen, recipe, directions, settings, acts.model.key, items.unit)
-
-
-def choose_layers(
-    held_out: Mapping[int, Float[ndarray, "k k s"]],
-    topics: Sequence[str],
-    layers: Sequence[int],
-    rule: str,
-) -> dict[str, int]:
-    """Choose a layer from all topics (ALL_TOPICS), and one for each topic without that topic.
-
-    ``held_out[layer][a, b]`` are the two polarities' AUCs on topic b of a fit without a and b. For
-    all topics they are averaged over the diagonal (fits without b alone), for topic a over b != a.
-    A layer is worth the lower of the two means (rule lowest_polarity) or their mean (balanced).
-    """
-    combine = np.nanmin if rule == "lowest_polarity" else np.nanmean
-    every = np.arange(len(topics))
-    pairs = {
-        topic: (np.full(len(topics) - 1, a), every[every != a]) for a, topic in enumerate(topics)
-    }
-    chosen = {}
-    read = ~np.isnan(np.stack([held_out[layer] for layer in layers])).all(axis=(0, 1, 2))
-    for name, (a, b) in {**pairs, ALL_TOPICS: (every, every)}.items():
-        worth = [combine(np.nanmean(held_out[layer][a, b][:, read], axis=0)) for layer in layers]
-        chosen[name] = int(layers[int(np.argmax(worth))])
-    return chosen
+    about = _about(directions, recipe, settings, acts.model.key, items.unit)
+    leakage = directions.info.get("polarity_leakage", np.full(len(directions.layers), np.nan))
+    by_layer = dict(zip(directions.layers, map(float, leakage), strict=True))
+    return evidence_table(found, chosen, by_layer, about)
 
 
 def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
@@ -201,34 +199,67 @@ def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
     return Items(columns, cells(columns.groups, facts, n), unit)
 
 
-def _check_layers(
-    acts: ActivationsLike,
-    recipe: Recipe,
-    items: Items,
-    choice: Items,
-    layers: Sequence[int],
-    settings: Settings,
-    progress: Progress | None,
-) -> tuple[dict[int, list[Cell]], dict[int, ndarray]]:
-    start = time.perf_counter()
+def _kept(acts: ActivationsLike, recipe: Recipe) -> ndarray:
+    """Say which items are not of a held-out fact; all are where no facts are known.
+
+    Raises:
+        UnknownNameError: the recipe names no item set.
+    """
+    name, n = recipe.check.held_out, len(column(acts, recipe.fit.y))
+    if name is None or recipe.fit.facts not in acts.columns:
+        return np.ones(n, bool)
+    if name not in item_sets():
+        raise unknown("held-out item set", name, item_sets())
+    facts = read_prompts(item_sets()[name]).column("fact")
+    return ~np.isin(column(acts, recipe.fit.facts), facts)
+
+
+def _choose(
+    checked: Checked, recipe: Recipe, progress: Progress | None
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Choose the layer for every topic without it, and one from all; say on what."""
+    items, layers = checked.items, checked.layers
+    names = (*items.topics, ALL_TOPICS)
     estimator = METHODS.create(recipe.fit.method, **recipe.fit.params)
     refuse_missing(estimator, items.columns, recipe.fit.method)
-    folds = make_folds(items, recipe.check.split, settings)
+    if len(layers) == 1:
+        return dict.fromkeys(names, layers[0]), {"layer_chosen_on": "fixed"}
+    choice = choice_items(items, checked.settings.seed)
+    acts, held_out = next(iter(checked.acts.values())), {}
+    with threadpool_limits(1, "blas"):
+        for done, layer in enumerate(layers, 1):
+            held_out[layer] = held_out_aucs(read_layer(acts, layer), estimator, choice)
+            if progress is not None:
+                progress(done, 2 * len(layers))
+    by_group = choose_layers(held_out, choice.topics, layers, recipe.layers.rule)
+    same = choice is items
+    told = {"layer_chosen_on": f"held-out {'topic' if same else items.unit}s"}
+    return {name: by_group[name if same else ALL_TOPICS] for name in names}, told
+
+
+def _check_layers(
+    checked: Checked, recipe: Recipe, chosen: Mapping[str, int], progress: Progress | None
+) -> dict[int, list[Cell]]:
+    start = time.perf_counter()
+    estimator = METHODS.create(recipe.fit.method, **recipe.fit.params)
+    items, settings, layers = checked.items, checked.settings, checked.layers
+    folds = [
+        replace(f, bootstrapped_at=chosen[f.topic]) if f.split == TRANSFER else f
+        for f in checked.folds
+    ]
     labelings = shuffled_labels(items, settings.draws if settings.shuffled else 0, settings.seed)
-    found, held_out = {}, {}
+    found = {}
     with threadpool_limits(1, "blas"):  # many small products: two threads only wait for each other
         for done, layer in enumerate(layers, 1):
-            X = read_layer(acts, layer)
-            found[layer] = check_fits(X, layer, estimator, items, folds, labelings, settings)
-            if len(layers) > 1:
-                held_out[layer] = held_out_aucs(X, estimator, choice)
+            Xs = {name: read_layer(acts, layer) for name, acts in checked.acts.items()}
+            found[layer] = check_fits(Xs, layer, estimator, items, folds, labelings, settings)
             if progress is not None:
-                progress(done, len(layers))
+                progress(len(layers) + done, 2 * len(layers))
     logger.info(
         "%s: %d layers x %d folds checked on %d items in %.1f s",
         recipe.fit.name, len(layers), len(folds), len(items.facts), time.perf_counter() - start,
     )  # fmt: skip
-    return found, held_out
+    return found
 
 
 def _fit_all(
@@ -260,6 +291,7 @@ def _described(
         str(cell.polarity): round(cell.auc, 4)
         for cell in found[chosen[ALL_TOPICS]]
         if (cell.split, cell.topic) == (UNSEEN, ALL_TOPICS)
+        and cell.rendering == recipe.prompts.render
     }
     told = {
         "layer": chosen[ALL_TOPICS],
@@ -273,89 +305,25 @@ def _described(
     return replace(directions, info={**directions.info, **told})
 
 
-def _table(
-    found: Mapping[int, Sequence[Cell]],
-    chosen: Mapping[str, int | None],
-    recipe: Recipe,
-    directions: Directions,
-    settings: Settings,
-    model: str,
-    unit: str,
-) -> pd.DataFrame:
-    """Turn cells into rows; a null is one number for a topic and polarity, over all layers."""
-    nulls = _null_points(found)
-    lowest = _lowest_sides(found)
-    told = {
+def _by_layer(
+    leakage: Mapping[int, float], layers: Sequence[int]
+) -> dict[str, Float[ndarray, " l"]]:
+    found = np.array([leakage.get(layer, np.nan) for layer in layers], np.float32)
+    return {} if np.isnan(found).any() else {"polarity_leakage": found}
+
+
+def _about(
+    directions: Directions, recipe: Recipe, settings: Settings, model: str, unit: str
+) -> dict[str, Any]:
+    """Return what is the same in every row of an evidence table."""
+    return {
         "model": model,
         "method": recipe.fit.method,
         "direction": directions.names[0],
-        "rendering": recipe.prompts.render,
         "interval": f"{LEVEL:.0%} bootstrap over {unit}s",
         "gate": recipe.check.gate,
         "seed": settings.seed,
     }
-    rows = [
-        {
-            **told,
-            **_row(cell, nulls[_key(cell)]),
-            "layer": layer,
-            "chosen": layer == chosen[cell.topic],
-            "usable": lowest[(layer, cell.split, cell.topic)] >= recipe.check.gate,
-        }
-        for layer, cells in found.items()
-        for cell in cells
-    ]
-    return pd.DataFrame(rows)[list(EVIDENCE)]
-
-
-def _row(cell: Cell, null: Mapping[str, float]) -> dict[str, Any]:
-    low, high = percentiles(cell.boot, LEVEL)
-    drawn = [value for value in null.values() if not np.isnan(value)]
-    return {
-        "split": cell.split,
-        "topic": cell.topic,
-        "polarity": cell.polarity,
-        "n": cell.n,
-        "n_facts": cell.n_facts,
-        "auc": cell.auc,
-        "low": low,
-        "high": high,
-        "null_shuffled": null["shuffled"],
-        "null_random": null["random"],
-        "beats_nulls": bool(drawn) and cell.auc > max(drawn),
-        "accuracy": cell.accuracy,
-        "auc_classifier": cell.auc_classifier,
-    }
-
-
-def _key(cell: Cell) -> tuple[str, str, int]:
-    return cell.split, cell.topic, cell.polarity
-
-
-def _null_points(
-    found: Mapping[int, Sequence[Cell]],
-) -> dict[tuple[str, str, int], dict[str, float]]:
-    """Return the 97.5% point of each null's maximum over layers; NaN where it was not drawn."""
-    points: dict[tuple[str, str, int], dict[str, float]] = {}
-    for cell in next(iter(found.values())):
-        key = _key(cell)
-        own = [c for cells in found.values() for c in cells if _key(c) == key]
-        points[key] = {}
-        for name in ("shuffled", "random"):
-            draws = np.stack([getattr(c, name) for c in own]).max(axis=0)
-            points[key][name] = float(np.quantile(draws, NULL_POINT)) if len(draws) else np.nan
-    return points
-
-
-def _lowest_sides(found: Mapping[int, Sequence[Cell]]) -> dict[tuple[int, str, str], float]:
-    """Return the lower AUC of the polarities present, for the gate."""
-    lowest: dict[tuple[int, str, str], float] = {}
-    for layer, scored in found.items():
-        for cell in scored:
-            if cell.polarity:
-                key = (layer, cell.split, cell.topic)
-                lowest[key] = min(cell.auc, lowest.get(key, np.inf))
-    return lowest
 
 
 def _settings(recipe: Recipe, seed: int) -> Settings:
