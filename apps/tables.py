@@ -19,6 +19,7 @@ from workbench_apps.catalogue import EVIDENCE, RESULTS, Entry
 from workbench_apps.plane import Planes
 
 from workbench.directions.own_world import own_world_table
+from workbench.effects import How, changes, slopes
 from workbench.errors import FormatError, MismatchError
 from workbench.results import read_results, summarize
 from workbench.stats import bootstrap_interval
@@ -29,6 +30,7 @@ CONTRASTS = {
     "own_change_minus_other_change": "own claims negated, change beyond the others'",
 }
 """Contrasts that are shown, in words; a belief makes the first positive, the second negative."""
+JUDGED = How(draws=1000)
 FEWEST = 3
 """Units under which an interval is withheld rather than drawn."""
 EVIDENCE_COLUMNS = [
@@ -266,15 +268,53 @@ def _results(path: Path, size: int, modified: int) -> pd.DataFrame:  # noqa: ARG
     return read_results(path)
 
 
+def changes_of(entry: Entry) -> pd.DataFrame:
+    """Return each curve's change from its own zero dose, as `workbench.effects.changes` does.
+
+    Raises:
+        FormatError: the results cannot be read.
+        ConfigError: the sweep has no zero dose.
+    """
+    return _judged(entry.path / RESULTS, *_stamp(entry.path / RESULTS))[0]
+
+
+def verdicts_of(entry: Entry) -> pd.DataFrame:
+    """Return one row a curve with its slope and verdict, as `workbench.effects.slopes` does.
+
+    Raises:
+        FormatError: the results cannot be read.
+        ConfigError: the sweep has no zero dose.
+    """
+    return _judged(entry.path / RESULTS, *_stamp(entry.path / RESULTS))[1]
+
+
+@functools.lru_cache(maxsize=16)
+def _judged(path: Path, size: int, modified: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame = _results(path, size, modified)
+    return changes(frame, how=JUDGED), slopes(frame, how=JUDGED)
+
+
 def dose_curve(rows: pd.DataFrame) -> pd.DataFrame:
     """Summarize one subject, measure, direction and condition by dose.
 
     Returns:
-        Columns ``dose, mean, low, high, n, unit, interval, mass, invalid, n_low_mass``; ``invalid``
-        names the answers that the mean leaves out.
+        Columns ``dose, mean, low, high, n, unit, interval, mass, invalid, n_low_mass, dose_raw,
+        realised, engaged``; ``invalid`` names the answers that the mean leaves out.
     """
-    found = summarize(rows[rows["control"] == "none"], by=["dose"])
+    own = rows[rows["control"] == "none"]
+    found = summarize(own, by=["dose"])
+    shifts = own.groupby("dose")[["dose_raw", "realised", "engaged"]].mean()
+    found = found.join(shifts, on="dose")
     return found[found["n"] > 0].sort_values("dose", ignore_index=True)
+
+
+def guarded_doses(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return by dose whether the curve that ``rows`` belong to passes every guard there."""
+    first = rows.iloc[0]
+    own = changes[changes["control"] == "none"]
+    for name in ("readout", "measure", "condition", "direction", "layers", "scope"):
+        own = own[own[name] == (first[name] if pd.notna(first[name]) else "")]
+    return own.set_index("dose")["guarded"].astype(bool)
 
 
 def control_lines(rows: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:

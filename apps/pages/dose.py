@@ -12,7 +12,20 @@ from workbench_apps import shell, tables
 from workbench_apps.catalogue import DEMO, read_catalogue
 from workbench_apps.state import EVERY, DoseState
 
-from workbench.figures.dose import UNITS, dose_response, mass_by_dose
+from workbench.effects import side_by_side
+from workbench.figures.dose import (
+    LINEAR,
+    UNITS,
+    dose_response,
+    engaged_by_dose,
+    mass_by_dose,
+    realised_by_dose,
+)
+
+VERDICTS = ("condition", "slope", "interval", "random directions", "doses", "n", "verdict")
+BELOW = (16, 0, 0, 0)
+MOST_TEXTS = 6
+"""Prompts whose replies are shown; the run's table holds them all."""
 
 
 class DoseView:
@@ -38,7 +51,7 @@ class DoseView:
             part.styles = {"width": width, "flex": "1 1 320px" if len(parts) > 1 else "1 1 100%"}
         boxes = pn.FlexBox(*parts, gap="12px", sizing_mode="stretch_width", margin=0)
         return [
-            shell.note(self._headline(rows, shown[0])),
+            shell.note(self._headline(shown[0])),
             boxes,
             shell.note(
                 f"<p class='quiet under'>{self._legend(rows)} {shell.provenance(entry)}</p>"
@@ -46,7 +59,7 @@ class DoseView:
         ]
 
     def _pair(self, rows: pd.DataFrame, name: str, unit: str, number: int) -> list[Any]:
-        curve = tables.dose_curve(rows)
+        curve = self._guarded(rows)
         controls = tables.control_lines(rows, curve)
         theme = self.state.theme or "light"
         figures = [
@@ -62,26 +75,55 @@ class DoseView:
         ]
         if curve["mass"].notna().any():
             figures.append(mass_by_dose(curve, controls, theme=theme, unit=unit))
+        if curve["dose_raw"].notna().all() and curve["realised"].notna().all():
+            figures.append(realised_by_dose(curve, theme=theme, unit=unit))
+        elif curve["engaged"].notna().all():
+            figures.append(engaged_by_dose(curve, theme=theme, unit=unit))
         return [pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=0) for figure in figures]
 
-    def _headline(self, rows: pd.DataFrame, name: str) -> str:
-        part = rows[rows["condition"].astype(str) == name]
-        curve = tables.dose_curve(part)
-        controls = tables.control_lines(part, curve)
+    def _guarded(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Summarize by dose, with what the guards say of each dose."""
+        entry = self.state.catalogue.entry(self.state.run)
+        curve = tables.dose_curve(rows)
+        assert entry is not None, "a curve is drawn of a chosen run"
+        kept = tables.guarded_doses(tables.changes_of(entry), rows)
+        return curve.assign(guarded=kept.reindex(curve["dose"]).to_numpy(bool))
+
+    def _verdicts(self) -> pd.DataFrame:
+        """Return the verdicts of the curves that share everything but the condition."""
+        entry = self.state.catalogue.entry(self.state.run)
+        assert entry is not None, "verdicts are of a chosen run"
+        found = tables.verdicts_of(entry)
+        for name in ("readout", "measure", "direction", "layers"):
+            found = found[found[name] == getattr(self.state, name)]
+        return found[found["model"].isin([self.state.subject, *self._organism()])]
+
+    def _organism(self) -> list[str]:
+        return [str(name) for name in self.state.rows()["organism"].dropna().unique()]
+
+    def _headline(self, name: str) -> str:
         measure = self.state.measure.replace("_", " ")
-        low, high = curve.sort_values("dose").iloc[0], curve.sort_values("dose").iloc[-1]
-        words = (
-            f"<p class='big'>{shell.escape(name)}: {shell.escape(measure)} goes from "
-            f"{low['mean']:.3g} at dose {low['dose']:g} to {high['mean']:.3g} at {high['dose']:g}"
-        )
-        if controls.empty:
+        judged = self._verdicts()
+        row = judged[judged["condition"] == name].iloc[0]
+        if row["verdict"] == "not judged: no random directions":
             return (
-                f"{words}</p><p class='warn'>No random directions in this run, so nothing says "
-                f"that the direction matters. Run <code>{DEMO}</code> or sweep again with "
-                "<code>controls = 10</code>.</p>"
+                f"<p class='big'>{shell.escape(name)}: {shell.escape(measure)} changes by "
+                f"{row['slope']:+.3g} a unit of dose</p><p class='warn'>No random directions in "
+                f"this run, so nothing says that the direction matters. Run <code>{DEMO}</code> or "
+                "sweep again with <code>controls = 10</code>.</p>"
             )
-        ends = controls[controls["dose"] == high["dose"]]["mean"]
-        return f"{words}; random directions there: {ends.min():.3g} to {ends.max():.3g}</p>"
+        if row["verdict"] == "not judged: no guarded dose":
+            return (
+                f"<p class='big'>{shell.escape(name)}: no dose but zero passes the guards, so "
+                "nothing is said of the slope</p>"
+            )
+        return (
+            f"<p class='big'>{shell.escape(name)}: {shell.escape(measure)} changes by "
+            f"{row['slope']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}] a unit of dose over "
+            f"{shell.escape(row['doses'])}; random directions: up to {row['band']:.3g}</p>"
+            f"<p>{shell.escape(row['verdict'].capitalize())}"
+            f"{_unguarded(int(row['n_unguarded']))}.</p>"
+        )
 
     def _legend(self, rows: pd.DataFrame) -> str:
         curve = tables.dose_curve(rows[rows["condition"].astype(str) == self.state.conditions()[0]])
@@ -92,7 +134,7 @@ class DoseView:
             f"{int(curve['n'].max())} items a dose. Gray: range and lines of {count} norm-matched "
             f"random directions. Dose in {UNITS.get(unit, unit)}; direction "
             f"{shell.escape(self.state.direction)} at layers {shell.escape(self.state.layers)} of "
-            f"{shell.escape(self.state.subject)}. Beyond ±4 the axis is logarithmic."
+            f"{shell.escape(self.state.subject)}.{_axis(curve)}"
         )
 
     def table(self) -> Sequence[Any]:
@@ -117,11 +159,52 @@ class DoseView:
             "mass",
             "invalid",
         )
-        return [shell.note("<h2>Numbers</h2>" + shell.html_table(body, heads))]
+        return [
+            shell.note("<h2>Verdicts</h2>" + shell.html_table(self._verdict_lines(), VERDICTS)),
+            shell.note("<h2>Numbers</h2>" + shell.html_table(body, heads), margin=BELOW),
+            *self._texts(),
+        ]
+
+    def _verdict_lines(self) -> list[tuple[object, ...]]:
+        return [
+            (
+                row.condition, f"{row.slope:+.3g}", _span(row.low, row.high, "+.3g"),
+                row.band_name if pd.isna(row.band) else f"{row.band:.3g} ({row.band_name})",
+                row.doses, f"{row.n} {row.unit}s", row.verdict,
+            )
+            for row in self._verdicts().itertuples()
+        ]  # fmt: skip
+
+    def _texts(self) -> list[Any]:
+        """Show replies side by side where the sweep kept them."""
+        entry = self.state.catalogue.entry(self.state.run)
+        assert entry is not None, "texts are of a chosen run"
+        frame = tables.results_of(entry)
+        frame = frame[frame["subject"] == self.state.subject]
+        frame = frame[frame["direction"].isin([self.state.direction])]
+        if not (frame["readout"] == "reply").any():
+            return []
+        wide = side_by_side(frame[frame["layers"] == self.state.layers]).head(MOST_TEXTS)
+        lines = [tuple("" if pd.isna(cell) else cell for cell in row) for row in wide.to_numpy()]
+        title = f"<h2>Replies</h2><p class='quiet'>{len(lines)} prompts, the same draws</p>"
+        heads = tuple(map(str, wide.columns))
+        return [shell.note(title + shell.html_table(lines, heads), margin=BELOW)]
+
+
+def _span(low: float, high: float, form: str) -> str:
+    return "withheld" if pd.isna(low) else f"{low:{form}} to {high:{form}}"
+
+
+def _axis(curve: pd.DataFrame) -> str:
+    return " Beyond ±4 the axis is logarithmic." if curve["dose"].abs().max() > LINEAR else ""
+
+
+def _unguarded(count: int) -> str:
+    return f"; {count} dose{'s' if count > 1 else ''} left out by the guards" if count else ""
 
 
 def _line(name: str, row: Any, controls: pd.DataFrame) -> tuple[object, ...]:
-    span = "withheld" if pd.isna(row.low) else f"{row.low:.3f} to {row.high:.3f}"
+    span = _span(row.low, row.high, ".3f")
     others = controls[controls["dose"] == row.dose]["mean"]
     null = f"{others.min():.3f} to {others.max():.3f}" if len(others) and row.dose else "—"
     mass = "—" if pd.isna(row.mass) else f"{row.mass:.2f}" + (" (low)" if row.mass < 0.5 else "")

@@ -48,13 +48,18 @@ def _dose_fact(catalogue: Catalogue) -> str:
     state = DoseState(catalogue)
     if not state.run:
         return ""
-    rows = state.rows()
-    curve = tables.dose_curve(rows[rows["condition"].astype(str) == state.conditions()[0]])
-    top = curve.sort_values("dose").iloc[-1]
-    span = "" if pd.isna(top["low"]) else f" [{top['low']:.3g}, {top['high']:.3g}]"
+    entry = catalogue.entry(state.run)
+    assert entry is not None, "the state chose a run that there is"
+    found = tables.verdicts_of(entry)
+    for name in ("readout", "measure", "direction", "layers", "condition"):
+        value = state.conditions()[0] if name == "condition" else getattr(state, name)
+        found = found[found[name] == value]
+    row = found.iloc[0]
+    span = "" if pd.isna(row["low"]) else f" [{row['low']:+.3g}, {row['high']:+.3g}]"
+    null = "no random directions" if pd.isna(row["band"]) else f"random up to {row['band']:.3g}"
     return (
-        f"{state.measure.replace('_', ' ')}, {state.conditions()[0]}: {top['mean']:.3g}{span} at "
-        f"dose {top['dose']:g}, n = {int(top['n'])} items"
+        f"{state.measure.replace('_', ' ')}, {row['condition']}: {row['slope']:+.3g}{span} a unit "
+        f"of dose, {null}, n = {row['n']} {row['unit']}s: {row['verdict']}"
     )
 
 

@@ -111,6 +111,12 @@ def write_claims(root, fit, lift=2.0):
             run.finish({}, models=[f"tiny+{organism}-s0" if organism else "tiny"])
 
 
+def reply(item, dose):
+    """A text for each prompt and dose."""
+    text = {"prompt": f"Question {item}?", "text": f"An answer at {dose:g}."}
+    return Measurement("reply", "words", f"p{item}", "plain", 4.0, extra=text)
+
+
 def sweep_rows(controls=4, doses=(-8.0, -2.0, -1.0, 0.0, 1.0, 2.0, 8.0), slope=0.5, seed=0):
     """Transfer rises by ``slope`` a dose along the direction and not along random ones."""
     rng = np.random.default_rng(seed)
@@ -131,9 +137,11 @@ def sweep_rows(controls=4, doses=(-8.0, -2.0, -1.0, 0.0, 1.0, 2.0, 8.0), slope=0
                 for condition, level in (("person", 5.0), ("device", 3.0))
                 for item in range(12)
             ]
+            found += [reply(item, dose) for item in range(2)]
             constants = {"direction": "truth", "edit": "add", "layers": "3", "scope": "all"}
             amounts = {"dose": dose, "unit": "norm", "dose_raw": dose, "dose_norm": dose}
             told = {"subject": "tiny", "base": "tiny", "control": control}
+            told |= {"realised": 0.9 * dose, "engaged": float(dose != 0)}
             frames.append(table(found, **told, **constants, **amounts))
     return pd.concat(frames, ignore_index=True)
 

@@ -132,12 +132,20 @@ def test_within_topics_the_same_direction_passes_the_gate(served, open_page):
 
 def test_dose_shows_the_controls_and_the_symlog_numbers(served, open_page):
     page = open_page(served.url + "/dose")
-    settled(page, "random directions there")
+    settled(page, "random directions: up to")
     settled(page, "4 norm-matched")
     page.get_by_role("cell", name="0.40 (low)").first.wait_for()
     page = open_page(served.url + "/dose?condition=every")
     settled(page, "device")
-    assert page.get_by_role("img").count() == 4
+    assert page.get_by_role("img").count() == 6
+
+
+def test_dose_judges_the_guarded_doses_and_shows_replies_side_by_side(served, open_page):
+    page = open_page(served.url + "/dose")
+    settled(page, "Beyond random directions; 2 doses left out by the guards.")
+    page.get_by_role("cell", name="-2, -1, 0, 1, 2", exact=True).first.wait_for()
+    page.get_by_role("cell", name="An answer at 8.").first.wait_for()
+    page.get_by_role("columnheader", name="truth +8 (random:0)").wait_for()
 
 
 BAD = {
@@ -174,9 +182,8 @@ def test_a_later_session_works_after_an_earlier_one_is_gone(serve, full_root, op
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page, path, theme):
     page = open_page(f"{served.url}{path}?theme={theme}", phone=True)
-    page.wait_for_timeout(1000)
+    page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
     assert no_sideways_scroll(page)
-    assert not page.get_by_role("navigation", name="Pages").is_visible()
     background = page.locator("main").evaluate("it => getComputedStyle(it).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 18, 18)"}[theme]
 
@@ -202,7 +209,7 @@ def test_the_back_button_returns_to_the_view_before(served, open_page):
 
 def test_the_theme_button_repaints_the_figures_and_is_kept_in_the_address(served, open_page):
     page = open_page(served.url + "/dose")
-    settled(page, "random directions there")
+    settled(page, "random directions: up to")
     page.get_by_role("button", name=re.compile("theme", re.I)).click()
     wait_for_query(page, theme="dark")
     page.get_by_role("link", name="Truth").first.click()

@@ -11,7 +11,9 @@ from workbench.figures import (
     LIGHT,
     auc_by_layer,
     dose_response,
+    engaged_by_dose,
     mass_by_dose,
+    realised_by_dose,
     scatter_map,
     theme_named,
     world_projections,
@@ -241,3 +243,30 @@ def test_rare_categories_share_one_color_and_are_not_dropped():
     assert words.nunique() == MOST_CATEGORIES
     assert len(words) == 101
     assert (words == OTHER).sum() == 101 - words[words != OTHER].count()
+
+
+def test_doses_that_fail_a_guard_are_drawn_hollow_and_counted():
+    shown = curve().assign(guarded=[True, True, False])
+    figure = dose_response(shown, controls())
+    fills = [
+        renderer.data_source.data["fill"]
+        for renderer in figure.renderers
+        if "fill" in renderer.data_source.data
+    ]
+    assert [fill == LIGHT.surface for fill in fills[0]] == [False, False, True]
+    assert "hollow: 1 of 3 doses fail a guard" in notes(figure)
+    assert notes(dose_response(curve(), controls())) == []
+
+
+def test_realised_and_nominal_shift_stand_beside_each_other():
+    shown = curve().assign(dose_raw=[-2.0, 0.0, 2.0], realised=[-3.9, 0.0, 4.1])
+    figure = realised_by_dose(shown)
+    drawn = [renderer.glyph.y for renderer in figure.renderers]
+    assert {"realised", "dose_raw"} <= set(drawn)
+    assert "4.1 at dose 1" in figure.html_attributes["aria-label"]
+
+
+def test_engagement_is_a_share():
+    figure = engaged_by_dose(curve().assign(engaged=[0.0, 0.2, 0.7]))
+    assert (figure.y_range.start, figure.y_range.end) == (0, 1.05)
+    assert "0.7 at dose 1" in figure.html_attributes["aria-label"]

@@ -1,7 +1,12 @@
 """Figures: a results table in, one Bokeh figure out; no Panel, no disk, no state."""
 
 from workbench.figures.cosine import cosine_matrix, cosine_ranking
-from workbench.figures.dose import dose_response, mass_by_dose
+from workbench.figures.dose import (
+    dose_response,
+    engaged_by_dose,
+    mass_by_dose,
+    realised_by_dose,
+)
 from workbench.figures.layers import cosine_by_layer, layer_similarity_map
 from workbench.figures.scatter import scatter_map
 from workbench.figures.theme import DARK, LIGHT, Theme, theme_named
@@ -16,8 +21,10 @@ __all__ = [
     "cosine_matrix",
     "cosine_ranking",
     "dose_response",
+    "engaged_by_dose",
     "layer_similarity_map",
     "mass_by_dose",
+    "realised_by_dose",
     "scatter_map",
     "theme_named",
     "world_projections",

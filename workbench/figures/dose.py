@@ -25,6 +25,7 @@ UNITS = {
     "raw": "multiples of the stored vector",
     "norm": "fractions of the mean residual norm",
     "gap": "multiples of the natural gap",
+    "percentile": "percentile of the calibration set",
 }
 
 
@@ -49,7 +50,8 @@ def dose_response(
     """Draw the mean by dose with its interval over the range of the random directions.
 
     Args:
-        curve: columns ``dose, mean, low, high, n, unit, interval``, one row for each dose.
+        curve: columns ``dose, mean, low, high, n, unit, interval``, one row for each dose;
+            doses whose ``guarded`` is false, where that column is there, are drawn hollow.
         controls: columns ``control, dose, mean``: one line for each random direction. May be
             empty; the figure then says that the curve has nothing to be compared with.
         theme: light or dark.
@@ -77,7 +79,83 @@ def dose_response(
     add_legend(figure, look, items)
     if controls.empty:
         add_note(figure, look, "no random-direction controls in this run", color=look.warning)
+    failed = int((~_guarded(curve)).sum())
+    if failed:
+        add_note(figure, look, f"hollow: {failed} of {len(curve)} doses fail a guard")
     return figure
+
+
+def realised_by_dose(
+    curve: pd.DataFrame, *, theme: str = "light", unit: str = "raw", height: int = 190
+) -> Any:
+    """Draw the realised shift along the direction against the nominal dose, both in raw units.
+
+    Args:
+        curve: columns ``dose, dose_raw, realised, n``, one row for each dose; ``dose_raw`` is the
+            dose at one block, so that several blocks edited together lie above the dotted line.
+        theme: light or dark.
+        unit: unit of the dose.
+        height: in pixels.
+    """
+    look = theme_named(theme)
+    ends = curve.sort_values("dose").iloc[[0, -1]]
+    told = ", ".join(f"{r.realised:.3g} at dose {r.dose:g}" for r in ends.itertuples(index=False))
+    figure = blank_figure(
+        look,
+        "Realised shift",
+        f"Realised shift along the direction by dose: {told}.",
+        height=height,
+        x_axis_label=f"dose ({UNITS.get(unit, unit)})",
+        y_axis_label="residual-stream units",
+    )
+    _set_ticks(figure, sorted(curve["dose"]))
+    ink = look.palette[0]
+    nominal = _line(figure, curve, "dose_raw", color=look.band, line_width=2, line_dash="dotted")
+    line = _line(figure, curve, "realised", color=ink, line_width=2.4)
+    dots = figure.scatter("x", "realised", source=_source(curve), color=ink, size=8)
+    add_hover(
+        figure,
+        [dots],
+        [("dose", "@dose"), ("realised", "@realised{0.000}"), ("nominal", "@dose_raw{0.000}")],
+    )
+    add_legend(figure, look, [("realised", [line, dots]), ("nominal, one block", [nominal])])
+    return figure
+
+
+def engaged_by_dose(
+    curve: pd.DataFrame, *, theme: str = "light", unit: str = "raw", height: int = 190
+) -> Any:
+    """Draw the share of edited positions that an edit changed, by dose: how often a cap acts.
+
+    Args:
+        curve: columns ``dose, engaged``, one row for each dose.
+        theme: light or dark.
+        unit: unit of the dose.
+        height: in pixels.
+    """
+    look = theme_named(theme)
+    top = curve.sort_values("dose").iloc[-1]
+    figure = blank_figure(
+        look,
+        "Engagement",
+        f"Share of edited positions that changed: {top['engaged']:.3g} at dose {top['dose']:g}.",
+        height=height,
+        x_axis_label=f"dose ({UNITS.get(unit, unit)})",
+        y_axis_label="share of positions",
+    )
+    figure.y_range.start, figure.y_range.end = 0, 1.05
+    _set_ticks(figure, sorted(curve["dose"]))
+    ink = look.palette[0]
+    _line(figure, curve, "engaged", color=ink, line_width=2.4)
+    dots = figure.scatter("x", "engaged", source=_source(curve), color=ink, size=8)
+    add_hover(figure, [dots], [("dose", "@dose"), ("engaged", "@engaged{0.000}")])
+    return figure
+
+
+def _guarded(curve: pd.DataFrame) -> pd.Series[bool]:
+    if "guarded" not in curve:
+        return pd.Series(True, index=curve.index)
+    return curve["guarded"].astype(bool)
 
 
 def mass_by_dose(
@@ -175,7 +253,11 @@ def _add_curve(figure: Any, look: Theme, curve: pd.DataFrame, color: int) -> lis
     source = _source(curve)
     band = figure.varea("x", "low", "high", source=source, fill_color=ink, fill_alpha=0.16)
     line = figure.line("x", "mean", source=source, color=ink, line_width=2.6)
-    dots = figure.scatter("x", "mean", source=source, color=ink, size=8)
+    fill = [ink if kept else look.surface for kept in _guarded(curve)]
+    source = _source(curve, fill=fill)
+    dots = figure.scatter(
+        "x", "mean", source=source, line_color=ink, fill_color="fill", line_width=1.6, size=8
+    )
     whisker = Whisker(base="x", lower="low", upper="high", source=source, line_color=ink)
     whisker.upper_head.line_color = whisker.lower_head.line_color = ink
     whisker.upper_head.size = whisker.lower_head.size = 6
