@@ -182,6 +182,7 @@ def test_a_later_session_works_after_an_earlier_one_is_gone(serve, full_root, op
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page, path, theme):
     page = open_page(f"{served.url}{path}?theme={theme}", phone=True)
+    page.wait_for_timeout(1000)
     page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
     assert no_sideways_scroll(page)
     background = page.locator("main").evaluate("it => getComputedStyle(it).backgroundColor")
@@ -190,6 +191,7 @@ def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page,
 
 def test_a_narrow_window_starts_with_the_sidebar_closed(served, open_page):
     page = open_page(served.url + "/map", width=390)
+    page.wait_for_timeout(1000)
     page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
     assert no_sideways_scroll(page)
     page.get_by_role("button", name=re.compile("drawer", re.I)).click()
