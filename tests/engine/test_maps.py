@@ -157,10 +157,8 @@ def plain_reads(subject, request, arm):
     return [logits[-1].log_softmax(-1).numpy(), np.array(scores), states.numpy()]
 
 
-@pytest.mark.parametrize("scope", ["all", "last"])
-def test_many_arms_in_one_batch_equal_the_plain_way(scope, family, subject_of):
+def check_many_arms(subject, scope):
     """Two maps with one axis, two doses of one map, and every other edit, planned together."""
-    subject = subject_of(family)
     made = interventions(subject, scope)
     turned = map_of(subject, seed=8)
     same_axis = replace(turned, axis=map_of(subject).axis)
@@ -172,6 +170,17 @@ def test_many_arms_in_one_batch_equal_the_plain_way(scope, family, subject_of):
         for request, found in zip(requests, values, strict=True):
             for value, expected in zip(found, plain_reads(subject, request, arm), strict=True):
                 np.testing.assert_allclose(value, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("scope", ["all", "last"])
+def test_many_arms_in_one_batch_equal_the_plain_way(scope, subject_of):
+    check_many_arms(subject_of("gpt2"), scope)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("scope", ["all", "last"])
+def test_many_arms_in_one_batch_equal_the_plain_way_on_every_family(scope, family, subject_of):
+    check_many_arms(subject_of(family), scope)
 
 
 def test_doses_of_one_map_are_one_group_and_two_maps_are_two(subject_of):
@@ -264,3 +273,28 @@ def test_a_read_only_map_acts_too(subject_of, batch_with):
     with RUNNER.intervene(subject, [Intervention.map(frozen)]) as log, torch.no_grad():
         subject.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
     assert log.passes == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_maps_act_on_an_accelerator_as_on_the_cpu(dtype, make_subject, batch_with):
+    if not torch.cuda.is_available():
+        pytest.skip("no accelerator")
+    subject = make_subject("llama")
+    one = interventions(subject)["map"]
+    subject.model.to("cuda", dtype)
+    batch = batch_with(subject, ROWS)
+    with RUNNER.intervene(subject, [one]) as log, torch.no_grad():
+        edited = subject.model(
+            input_ids=batch.input_ids.cuda(),
+            attention_mask=batch.attention_mask.cuda(),
+            position_ids=batch.position_ids.cuda(),
+        ).logits
+    assert edited.dtype == dtype
+    assert {row.engaged for row in log.rows} == {1.0}
+    subject.model.to("cpu", torch.float32)
+    near = {"rtol": 0, "atol": 0.2 if dtype == torch.bfloat16 else 1e-3}
+    for row, ids in enumerate(ROWS):
+        expected, _ = plain(subject, ids, one.arm(subject.stamp))
+        found = edited[row].float().cpu()[batch.attention_mask[row].bool().cpu()]
+        torch.testing.assert_close(found, expected, **near)
