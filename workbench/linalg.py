@@ -95,7 +95,8 @@ def largest_cosines(
     length, which is chi-squared. The distribution is exactly that of whole directions.
     """
     bank, rng = unit(vectors.astype(np.float64)), np.random.default_rng(seed)
-    inside = np.linalg.qr(bank.T, mode="r").T if len(bank) < bank.shape[1] else bank
+    short = len(bank) < bank.shape[1]
+    inside = np.asarray(np.linalg.qr(bank.T, mode="r")).T if short else bank
     outside, largest = bank.shape[1] - inside.shape[1], []
     for start in range(0, draws, 1000):
         drawn = rng.standard_normal((min(1000, draws - start), inside.shape[1]))

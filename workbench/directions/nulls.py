@@ -6,7 +6,7 @@ ones, from activations. Each draws whole directions; a band is for the largest o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -221,16 +221,30 @@ def band(
         layer: 0-based block index.
         level: share of the draws inside the band.
     """
-    K, d = bank.shape
+    return band_over(null, {layer: bank}, level=level)
+
+
+def band_over(
+    null: Null | None, banks: Mapping[int, Float[ndarray, "k d"]], *, level: float = 0.95
+) -> Band:
+    """Return the band for the largest |cosine| over banks of several layers, by layer.
+
+    What a layer that was chosen for its cosine has to pass.
+    """
+    K, d = next(iter(banks.values())).shape
+    size = K * len(banks)
     of = f"largest of {K}" if K > 1 else "one cosine"
+    if len(banks) > 1:
+        of = f"largest of {K} x {len(banks)} layers"
     if null is None:
         name = f"isotropic, closed form, {level:.0%} of {of}"
-        return Band(random_band(K, d, level), name, K, "vector", None, K, d)
-    largest = _largest(null, bank, layer)
+        return Band(random_band(size, d, level), name, size, "vector", None, size, d)
+    drawn = [_largest(null, bank, layer) for layer, bank in banks.items()]
+    largest = np.max(drawn, axis=0)
     few = len(largest) < FEWEST
     value = float(largest.max() if few else np.quantile(largest, level))
     name = f"{null.name}, {f'most of {len(largest)}' if few else f'{level:.0%}'} of {of}"
-    return Band(value, name, null.n, null.unit, largest, K, d)
+    return Band(value, name, null.n, null.unit, largest, size, d)
 
 
 def nulls_named(nulls: Sequence[str | Null], directions: Directions) -> list[Null | None]:

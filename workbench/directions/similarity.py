@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from workbench.directions.algebra import Difference, refuse_other_space
 from workbench.directions.container import Directions
-from workbench.directions.nulls import Band, Isotropic, Null, band, draw_all, nulls_named
+from workbench.directions.nulls import Band, Isotropic, Null, band, band_over, draw_all, nulls_named
 from workbench.directions.rows import common_items, group_column, layers_in_common, read_items
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import cosine, random_unit, unit
@@ -54,6 +54,7 @@ def cosines(
     *,
     layers: Sequence[int] | None = None,
     nulls: Sequence[str | Null] = ("isotropic",),
+    over_layers: bool = False,
     level: float = 0.95,
 ) -> pd.DataFrame:
     """Return the cosine of every direction of ``first`` with every one of the bank ``second``.
@@ -68,6 +69,8 @@ def cosines(
         second: the bank, taken as given: intervals are of ``first``.
         layers: by default those that all hold.
         nulls: "isotropic", "closed form", or objects such as ``SplitHalf(acts)``.
+        over_layers: one band for the largest over the bank and all these layers, which a layer
+            chosen for its cosine has to pass.
         level: of intervals and bands.
 
     Returns:
@@ -80,12 +83,14 @@ def cosines(
     """
     seeds, layers = _checked(first, second, layers)
     drawn = nulls_named(nulls, second.select(layers))
+    banks = {layer: second.at(layer) for layer in layers}
+    found = {at: _cosines_at(first, seeds, bank, at, level) for at, bank in banks.items()}
     tables = []
-    for layer in layers:
-        bank = second.at(layer)
-        found = _cosines_at(first, seeds, bank, layer, level)
-        bands = [band(null, bank, layer, level=level) for null in drawn]
-        tables += [_table(found, one, seeds[0].names, second.names, layer) for one in bands]
+    for null in drawn:
+        joint = band_over(null, banks, level=level) if over_layers else None
+        for layer, bank in banks.items():
+            limit = joint or band(null, bank, layer, level=level)
+            tables.append(_table(found[layer], limit, seeds[0].names, second.names, layer))
     return pd.concat(tables, ignore_index=True)[list(COSINES)]
 
 

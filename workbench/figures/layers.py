@@ -131,9 +131,9 @@ def _add_bands(figure: Any, look: Theme, table: pd.DataFrame) -> list[Any]:
 
 
 def _thin_labels(figure: Any, rows: list[str], columns: list[str]) -> None:
-    """Blank the labels that would overlap: every label up to ten, then every second and so on."""
+    """Blank the labels that would overlap (a space: Bokeh takes no empty text for a label)."""
     for axis, names in ((figure.xaxis, columns), (figure.yaxis, rows)):
         step = int(np.ceil(len(names) / 10))
         axis.major_label_overrides = {
-            name: "" for number, name in enumerate(names) if number % step
+            name: " " for number, name in enumerate(names) if number % step
         }
