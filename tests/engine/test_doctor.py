@@ -17,7 +17,8 @@ from workbench.errors import DoctorError, WorkbenchError
 
 pytestmark = pytest.mark.thorough
 
-FULL = ["tokens", "hooks", "overflow", "padding", "cache", "capture", "last block", "edits"]
+FULL = ["tokens", "hooks", "overflow", "padding", "batch", "cache", "capture", "last block"]
+FULL = [*FULL, "edits"]
 QUICK = ["tokens", "hooks", "overflow", "cache", "last block", "edits"]
 
 
@@ -93,6 +94,8 @@ def test_narrow_formats_pass_within_their_own_limits(dtype, kind, subject_of):
     padding = next(check for check in report.checks if check.name == "padding")
     assert padding.limit == LIMITS[getattr(torch, dtype)]
     assert padding.value < padding.limit / 2
+    batch = next(check for check in report.checks if check.name == "batch")
+    assert 0 <= batch.value < batch.limit / 2
 
 
 def test_quick_runs_two_forwards_of_at_most_sixteen_tokens(tiny_subject):

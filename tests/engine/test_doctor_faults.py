@@ -356,6 +356,12 @@ def test_prompts_that_share_one_token_less_than_was_thought(breakable, monkeypat
     assert report.disabled == {"prefix"}
 
 
+def test_a_module_that_mixes_rows(breakable):
+    subject = breakable("qwen3")
+    subject.blocks[1].register_forward_hook(lambda _m, _a, h: h + h.std(0, correction=0) + h.sum(0))
+    assert {"batch", "padding"} <= {check.name for check in doctor(subject).failed}
+
+
 @dataclasses.dataclass(frozen=True)
 class Switched(HookRunner):
     """An engine with two shortcuts, of which some are wrong, alone or only together."""

@@ -2,7 +2,8 @@
 
 Numbers are those of the list of faults that the engine is held to; a class that needs more than a
 few lines has its own file (chunks, beams and static caches: test_generate; torch.compile:
-test_compile; memory: test_memory; cached against uncached on every family: test_families).
+test_compile; memory: test_memory; cached against uncached on every family: test_families; layer
+numbers, number formats, mistakes and batches: test_faults_use).
 """
 
 import threading

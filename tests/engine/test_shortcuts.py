@@ -242,6 +242,17 @@ def test_the_work_of_a_plan_is_what_runs(tiny_subject, make_edit, rows_of_blocks
     assert plan.work == plan.plain_work
 
 
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_a_hook_of_the_users_own_acts_once(layer, make_subject, mixed_arms, difference):
+    subject, requests = make_subject("qwen3"), prompts_that_share()[:6]
+    before = HookRunner().answer(subject, requests, mixed_arms)
+    subject.blocks[layer].register_forward_hook(lambda _m, _a, h: 1.5 * h + 0.3)
+    quick = HookRunner().answer(subject, requests, mixed_arms)
+    plain = HookRunner(shortcuts=frozenset()).answer(subject, requests, mixed_arms)
+    assert difference(quick.values, plain.values) < 5e-5
+    assert difference(quick.values, before.values) > 0.1
+
+
 def test_no_block_runs_after_the_deepest_read(tiny_subject, make_edit, rows_of_blocks):
     request = Request("a", "c", tuple(range(5, 15)), (Read(layers=(0, 1), position="mean"),))
     above = [(), (make_edit("add", 2, 1.0),)]

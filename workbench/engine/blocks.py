@@ -75,14 +75,23 @@ def eager(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def watching(
-    subject: Subject, layers: Sequence[int], see: Callable[[int, Any], Any]
+    subject: Subject,
+    layers: Sequence[int],
+    see: Callable[[int, Any], Any],
+    *,
+    first: bool = False,
 ) -> Iterator[None]:
-    """Call ``see(layer, output)`` after each of the blocks; what it returns replaces the output."""
+    """Call ``see(layer, output)`` after each of the blocks; what it returns replaces the output.
+
+    With ``first`` it sees the output before any hook that is there already.
+    """
 
     def hook(layer: int) -> Callable[..., Any]:
         return eager(lambda _module, _args, output: see(layer, output))
 
-    handles = [subject.blocks[layer].register_forward_hook(hook(layer)) for layer in layers]
+    handles = [
+        subject.blocks[layer].register_forward_hook(hook(layer), prepend=first) for layer in layers
+    ]
     try:
         yield
     finally:

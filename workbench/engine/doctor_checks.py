@@ -34,6 +34,8 @@ STEPS = 6
 """Tokens decoded to compare the cache with none."""
 MOVED = 0.01
 """A dose of one residual norm must move some logit by so many standard deviations."""
+ROWS = 8
+"""Copies of a prompt that make a batch."""
 MARGIN = 0.5
 """Part of a number format's range that activations may take."""
 NEAR = 0.1
@@ -132,6 +134,16 @@ def check_padding(probe: Probe) -> Found:
         return Found(False, worst, probe.limit, detail)
     detail = f"{len(probe.rows)} prompts alone = padded left = padded right"
     return Found(worst <= probe.limit, worst, probe.limit, detail)
+
+
+def check_batch(probe: Probe) -> Found:
+    """Run a row by itself and among copies: rounding may depend on the batch, an answer not."""
+    ids = [probe.rows[0].ids] * ROWS
+    inputs = pad_left(ids, pad_id(probe.subject), device_of(probe.subject))
+    with torch.no_grad():
+        logits = run(probe.subject, inputs).logits
+    worst = max(probe.apart(row, probe.alone[0].logits) for row in logits)
+    return Found(worst <= probe.limit, worst, probe.limit, f"a prompt alone = one row of {ROWS}")
 
 
 def check_cache(probe: Probe) -> Found:
@@ -282,6 +294,7 @@ PLAIN: dict[str, Callable[[Probe], Found]] = {
     "hooks": check_hooks,
     "overflow": check_overflow,
     "padding": check_padding,
+    "batch": check_batch,
     "cache": check_cache,
     "capture": check_capture,
     "last block": check_lens,

@@ -17,6 +17,7 @@ NEXT = {
     "hooks": "load the model without a wrapper or compiler that calls block.forward by itself",
     "overflow": "load it with dtype='bfloat16' or 'float32'",
     "padding": "pass position ids counted from the attention mask, or run prompts one at a time",
+    "batch": "look for a module that mixes rows, such as normalization over the batch",
     "cache": "use a transformers version within the range that the package declares",
     "capture": "look for a hook that edits in place, or an engine other than 'hooks'",
     "stored": "capture again, and run `workbench verify` on the store",

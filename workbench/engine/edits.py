@@ -250,12 +250,27 @@ def _group(kind: tuple[Any, ...], members: Sequence[tuple[int, LayerEdit]]) -> G
 def _check(subject: Subject, edit: LayerEdit) -> None:
     check_layers(subject, [edit.layer])
     check_scope(edit.scope)
+    if not (isinstance(edit.v, np.ndarray) and edit.v.dtype.kind == "f"):
+        kind = getattr(edit.v, "dtype", type(edit.v).__name__)
+        raise MismatchError(
+            f"an edit of block {edit.layer} has a vector of {kind}, expected an array of float32; "
+            "convert it (tensor.float().numpy(), or values.astype(numpy.float32))"
+        )
+    if not np.isfinite(edit.v).all():
+        raise MismatchError(
+            f"an edit of block {edit.layer} has a vector with {_infinite(edit.v)} values that are "
+            "not finite; fit the direction again, with activations checked for overflow"
+        )
     if edit.v.shape != (subject.width,):
         raise MismatchError(
             f"an edit of block {edit.layer} has a vector of width {edit.v.shape[-1]}, but "
             f"{subject.ref.key} has width {subject.width}; make the direction again from it"
         )
     _check_range(subject, edit)
+
+
+def _infinite(v: np.ndarray) -> int:
+    return int((~np.isfinite(v)).sum())
 
 
 def _check_range(subject: Subject, edit: LayerEdit) -> None:

@@ -24,7 +24,7 @@ from workbench.types import Subject
 
 @dataclass(frozen=True)
 class Trunk:
-    """What came out of the lowest edited block, before any edit."""
+    """What came out of the lowest edited block, before any edit or hook: these act in branches."""
 
     layer: int
     output: Any
@@ -46,7 +46,7 @@ def run_trunk(subject: Subject, inputs: Inputs, layer: int, cache: Any = None) -
     def see(_layer: int, output: Any) -> None:
         kept.append(output)
 
-    with watching(subject, [layer], see), stopping_after(subject, layer):
+    with watching(subject, [layer], see, first=True), stopping_after(subject, layer):
         run(subject, inputs, cache)
     if not kept:
         raise WorkbenchError(
