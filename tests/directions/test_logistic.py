@@ -27,12 +27,12 @@ def size(X):
 
 
 @pytest.mark.parametrize("shape", [(300, 20), (15, 40)])
-@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
-def test_its_minimum_and_its_scores_are_those_of_scikit_learn(shape, C):
+@pytest.mark.parametrize(("C", "center"), [(0.01, True), (1.0, False), (100.0, True)])
+def test_its_minimum_and_its_scores_are_those_of_scikit_learn(shape, C, center):
     X, y = items(*shape)
     scaled = (X - X.mean(axis=0)) / size(X)
     plain = LogisticRegression(C=C, solver="newton-cg", tol=1e-10, max_iter=1000).fit(scaled, y)
-    fit = Logistic(C=C, tolerance=1e-9).fit(X, y)
+    fit = Logistic(C=C, center=center, tolerance=1e-9).fit(X, y)
     np.testing.assert_allclose(fit.coef_ * size(X), plain.coef_[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(fit.decision_function(X), plain.decision_function(scaled), atol=1e-4)
 

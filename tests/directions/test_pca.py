@@ -95,6 +95,25 @@ def test_one_decomposition_serves_labels_that_swap_the_sides_of_pairs(monkeypatc
     assert len(calls) == 21
 
 
+def test_labels_that_differ_within_a_side_have_components_of_their_own():
+    acts = planted(facts=10)
+    y, pairs = acts.columns["label"] == 1, acts.columns["fact"]
+    Y = np.stack([y, y ^ (acts.columns["polarity"] < 0)], axis=1)
+    found = Pca().fit_many(acts.at(2), Y, pairs=pairs)
+    for labels, coef in zip(Y.T, found, strict=True):
+        np.testing.assert_allclose(
+            Pca().fit(acts.at(2), labels, pairs=pairs).coef_, coef, atol=1e-5
+        )
+    assert abs(cosine(found[:1], found[1:])[0, 0]) < 0.3
+
+
+def test_where_the_labels_tell_no_sign_the_largest_coordinate_is_positive():
+    rows = RNG.standard_normal((40, 5)) * np.array([5.0, 4, 3, 2, 1])
+    found, _ = principal(rows, 5)
+    assert (found[np.arange(5), np.abs(found).argmax(axis=1)] > 0).all()
+    np.testing.assert_allclose(principal(-rows, 5)[0], found, atol=1e-10)
+
+
 def test_what_cannot_be_decomposed_is_refused():
     X, y, pairs = pairs_of(with_shift())
     with pytest.raises(ValueError, match="of='pairs'; expected one of differences, centered_diff"):
