@@ -113,9 +113,12 @@ def bootstrap_interval(
 ) -> Interval:
     """Mean of ``values`` with a percentile interval over resampled groups (items by default)."""
     _some(values, 1)
-    weights, n = cluster_weights(np.arange(len(values)) if groups is None else groups, draws, seed)
-    means = weights @ values.astype(np.float64) / weights.sum(axis=1)
-    low, high = percentiles(means, level)
+    member = np.arange(len(values))
+    if groups is not None:
+        member = np.unique(groups, return_inverse=True)[1]
+    sums, counts = np.bincount(member, values.astype(np.float64)), np.bincount(member)
+    weights, n = cluster_weights(np.arange(len(counts)), draws, seed)
+    low, high = percentiles(weights @ sums / (weights @ counts), level)
     name = f"{level:.0%} bootstrap over {unit}s"
     return Interval(float(values.mean(dtype=np.float64)), low, high, n, unit, name)
 

@@ -149,6 +149,14 @@ def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says(
     assert 0.89 <= np.mean(inside) <= 0.99
 
 
+def test_differences_of_several_seeds_give_an_interval_over_seeds():
+    pairs = [Difference(acts(seed=s), acts(seed=s + 10), "x") for s in range(3)]
+    one = cosines(pairs, directions(), nulls=["closed form"])
+    other = cosines([pair.directions() for pair in pairs], directions(), nulls=["closed form"])
+    assert one.equals(other)
+    assert set(one["unit"]) == {"seed"}
+
+
 def test_an_interval_over_facts_is_wider_than_over_their_copies():
     facts = np.repeat(np.arange(8), 10)
     first, second = acts(seed=2, fact=facts), acts(seed=2, fact=facts)

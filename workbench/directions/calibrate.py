@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from workbench.directions.container import Directions
-from workbench.directions.rows import Rows, group_column, read_rows
+from workbench.directions.rows import group_column, read_rows
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import project
 from workbench.stats import bootstrap_interval, cluster_weights, percentiles, weighted_quantiles
@@ -131,9 +131,8 @@ def thresholds(
     directions.refuse_other(acts)
     share = (percentile if along == "direction" else 100 - percentile) / 100
     group = group_column(acts, groups)
-    weights, n = cluster_weights(group, draws, seed)
     told = {
-        "n": n,
+        "n": len(np.unique(group)),
         "unit": groups or "item",
         "interval": f"{LEVEL:.0%} bootstrap over {groups or 'item'}s",
         "percentile": percentile,
@@ -144,7 +143,7 @@ def thresholds(
     for layer in directions.layers:
         found = read_rows(acts, layer)
         v = project(found.values, directions.at(layer)[0]).astype(np.float64)
-        low, high = percentiles(_quantile_draws(v, found, weights, share), LEVEL)
+        low, high = percentiles(_quantile_draws(v, group[found.item], share, draws, seed), LEVEL)
         value = float(np.quantile(v, share))
         own = {"direction": directions.names[0], "layer": layer, "threshold": value}
         spread = {"low": low, "high": high, "mean": float(v.mean()), "sd": float(v.std())}
@@ -202,10 +201,16 @@ def with_norms(directions: Directions, acts: ActivationsLike) -> Directions:
 
 
 def _quantile_draws(
-    values: Float[ndarray, " n"], rows: Rows, weights: Float[ndarray, "b items"], share: float
+    values: Float[ndarray, " n"],
+    group: Shaped[ndarray, " n"],
+    share: float,
+    draws: int,
+    seed: int,
 ) -> Float[ndarray, " b"]:
-    """Return the quantile of each bootstrap draw, a few draws at a time."""
-    size = max(1, CHUNK_CELLS // len(values))
-    parts = [weights[start : start + size] for start in range(0, len(weights), size)]
-    found = [weighted_quantiles(values, part[:, rows.item], share) for part in parts]
+    """Return the quantile of each bootstrap draw over groups, a few draws at a time."""
+    member = np.unique(group, return_inverse=True)[1]
+    size, found = max(1, CHUNK_CELLS // len(values)), []
+    for start in range(0, draws, size):
+        weights, _ = cluster_weights(member, min(size, draws - start), (seed, start))
+        found.append(weighted_quantiles(values, weights, share))
     return np.concatenate(found)

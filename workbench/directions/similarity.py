@@ -28,8 +28,8 @@ DRAWS = 1000
 ACROSS = 300
 """Most draws of a null from activations that are kept for every layer at once."""
 
-Measured = Directions | Sequence[Directions] | Difference
-"""One set of directions, one for each training seed, or a difference with its items."""
+Measured = Directions | Difference | Sequence[Directions | Difference]
+"""One set of directions, a difference with its items, or one of either for each training seed."""
 
 
 @dataclass(frozen=True)
@@ -223,10 +223,8 @@ def _checked(
     first: Measured, second: Directions, layers: Sequence[int] | None
 ) -> tuple[list[Directions], tuple[int, ...]]:
     """Return the replicates of ``first`` and the layers, once all may be compared."""
-    if isinstance(first, Difference):
-        seeds = [first.directions()]
-    else:
-        seeds = [first] if isinstance(first, Directions) else list(first)
+    parts = [first] if isinstance(first, Directions | Difference) else list(first)
+    seeds = [one.directions() if isinstance(one, Difference) else one for one in parts]
     _refuse_unlike_seeds(seeds)
     for directions in (*seeds, second):
         if directions.kind == "mean":
@@ -354,10 +352,11 @@ def _bootstrapped(
     weights: Float[ndarray, "b n"],
     level: float,
 ) -> pd.DataFrame:
-    value, drawn = correlations(first, second)[0], correlations(first, second, weights)
-    found = []
-    for row, column in np.ndindex(value.shape):
-        low, high = percentiles(drawn[:, row, column], level)
-        told = {"row": row, "column": column, "correlation": float(value[row, column])}
-        found.append({**told, "low": low, "high": high})
+    value, found = correlations(first, second)[0], []
+    for row in range(first.shape[1]):
+        drawn = correlations(first[:, [row]], second, weights)[:, 0]
+        for column in range(second.shape[1]):
+            low, high = percentiles(drawn[:, column], level)
+            told = {"row": row, "column": column, "correlation": float(value[row, column])}
+            found.append({**told, "low": low, "high": high})
     return pd.DataFrame(found)
