@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.activations import Activations, open_activations, pack, save_embedding, verify
+from workbench.activations import (
+    Activations,
+    open_activations,
+    pack,
+    save_embedding,
+    threads,
+    verify,
+)
 from workbench.activations import acts as acts_module
 from workbench.activations import seal as seal_module
 from workbench.activations.layout import STORED, decode
@@ -109,8 +116,8 @@ def test_large_layers_are_read_by_several_threads_to_the_same_bits(
 ):
     values, _, _ = write_store(tmp_path / "acts", rows=40)
     place = pack(tmp_path / "acts", tmp_path / "one.h5")
-    monkeypatch.setattr(acts_module, "THREADED_BYTES", 1)
-    monkeypatch.setattr(acts_module, "_processors", lambda: 4)
+    monkeypatch.setattr(threads, "THREADED_BYTES", 1)
+    monkeypatch.setattr(threads, "processors", lambda: 4)
     acts = open_activations(tmp_path / "acts")
     np.testing.assert_array_equal(acts.values, values)
     packed = open_activations(place)

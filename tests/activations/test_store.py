@@ -14,7 +14,7 @@ import pytest
 
 from workbench.activations import Activations, open_activations, pack, save_embedding, verify
 from workbench.activations.layout import Manifest, decode, encode, make_block
-from workbench.activations.shard import shard_image
+from workbench.activations.shard import shard_pieces
 from workbench.activations.store import Store, plan_shards
 from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
 from workbench.types import ActivationsLike, ModelStamp
@@ -431,7 +431,7 @@ def test_a_column_that_hdf5_cannot_hold_is_named():
     values, columns = planted(1)
     block = make_block(0, values, "float32", {**columns, "topic": np.array(["a\0b"])}, LAYERS)
     with pytest.raises(ConfigError, match="column 'topic' holds"):
-        shard_image(block, manifest_of(1))
+        shard_pieces(block, manifest_of(1))
 
 
 def test_nothing_to_open_says_what_was_expected(tmp_path):
@@ -484,6 +484,27 @@ def test_threads_read_one_store_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("rows", [1, 5, 9])
+def test_values_that_hdf5_never_touched_lie_where_it_says(tmp_path, monkeypatch, rows):
+    """Chunks that are not full, values that are no block of memory, and columns of any length."""
+    monkeypatch.setattr("workbench.activations.seal.CHUNK_BYTES", 4 * 8 * 2)  # four rows
+    values, columns = planted(3 * rows, "bfloat16")
+    columns["text"] = np.array(["x" * 5000 * row for row in range(3 * rows)])
+    columns = {name: column[::3] for name, column in columns.items()}
+    manifest = manifest_of(rows, "bfloat16", shard_rows=rows, columns=tuple(columns))
+    store = Store.create(tmp_path / "acts", manifest)
+    store.write(make_block(0, values[:, ::3], "bfloat16", columns, LAYERS))
+    store.finish()
+    shard = tmp_path / f"acts/shards/000000-{rows:06d}.h5"
+    with h5py.File(shard) as file:
+        np.testing.assert_array_equal(file["values"][...], values[:, ::3])
+        assert list(file["items/text"].asstr()) == list(columns["text"])
+    np.testing.assert_array_equal(
+        open_activations(tmp_path / "acts").stored(2), values[LAYERS.index(2), ::3]
+    )
+    verify(tmp_path / "acts")
 
 
 def test_one_layer_reads_in_one_sweep(tmp_path):

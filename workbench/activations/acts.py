@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,9 @@ from workbench.activations.embedding import Embedding, embedding_names, read_emb
 from workbench.activations.items import Columns, Items, Part
 from workbench.activations.layout import STORED, Manifest, encode, make_block
 from workbench.activations.store import locate, open_parts, plan_shards
+from workbench.activations.threads import spread
 from workbench.errors import ConfigError
 from workbench.types import ModelStamp
-
-THREADED_BYTES = 1 << 23
-"""Layers larger than this are read by several threads."""
 
 
 class Activations:
@@ -180,16 +176,12 @@ class Activations:
                 result[places] = found
 
         pieces = list(self._pieces())
-        workers = _processors() if result.nbytes > THREADED_BYTES else 1
-        if workers < 2:
-            for piece in pieces:
-                read(piece)
-            return result
-        with ThreadPoolExecutor(workers, "activations") as pool:
+        with spread(result.nbytes) as each:
             if len(pieces) == 1:  # a packed file: its chunks side by side
-                read(pieces[0], pool.map)
+                read(pieces[0], each)
             else:
-                list(pool.map(read, pieces))
+                for _ in each(read, pieces):
+                    pass
         return result
 
     @property
@@ -320,12 +312,6 @@ Piece = tuple[Part, "np.ndarray | None", "slice | np.ndarray"]
 def _tokens(offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
     """Return the token rows of the items, in order."""
     return np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in items])
-
-
-def _processors() -> int:
-    """Return how many threads reading may use here."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(8, allowed or 1)
 
 
 def open_activations(path: str | Path) -> Activations:

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Int, Shaped, UInt32
 
 from workbench.activations.layout import STORED, decode, place
+from workbench.activations.threads import spread
 
 CHUNK_BYTES = 1 << 20
 """A chunk spans rows of one layer, up to this size: it fits a processor's cache."""
@@ -44,11 +45,25 @@ def chunk_rows(rows: int, width: int, itemsize: int) -> int:
 def checksums(values: Shaped[np.ndarray, "l n d"], rows: int) -> UInt32[np.ndarray, "l c"]:
     """Return the CRC-32 of every chunk's rows, in C order."""
     starts = range(0, values.shape[1], rows)
-    found = [
-        [zlib.crc32(np.ascontiguousarray(layer[a : a + rows]).data) for a in starts]
-        for layer in values
-    ]
-    return np.array(found, np.uint32)
+    found = np.zeros((len(values), len(starts)), np.uint32)
+
+    def sum_layer(index: int) -> None:
+        for number, start in enumerate(starts):
+            held = np.ascontiguousarray(values[index, start : start + rows])
+            found[index, number] = zlib.crc32(held.data)
+
+    with spread(values.nbytes) as each:
+        for _ in each(sum_layer, range(len(values))):
+            pass
+    return found
+
+
+def sum_pieces(pieces: Iterable[memoryview]) -> int:
+    """Return the CRC-32 of all pieces, in order."""
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)
+    return crc
 
 
 def chunk_offsets(values: h5py.Dataset) -> Int[np.ndarray, "l c"]:
@@ -138,15 +153,6 @@ def gaps(length: int, offsets: np.ndarray, chunk_bytes: int) -> Iterator[tuple[i
         last = offset + chunk_bytes
     if length > last:
         yield last, length
-
-
-def seal_image(image: bytes, values: h5py.Dataset, crc32: UInt32[np.ndarray, "l c"]) -> bytes:
-    """Return the seal of a file in memory."""
-    offsets, size = chunk_offsets(values), _chunk_bytes(values)
-    rest = 0
-    for start, stop in gaps(len(image), offsets, size):
-        rest = zlib.crc32(memoryview(image)[start:stop], rest)
-    return Seal(len(image), size, offsets, crc32, rest).pack()
 
 
 def seal_whole(image: bytes) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +24,7 @@ from workbench.activations.shard import (
     mark,
     mend,
     read_packed_manifest,
-    shard_image,
+    shard_pieces,
     write_columns,
 )
 from workbench.errors import FormatError, MismatchError
@@ -100,13 +101,12 @@ class Store:
                 f"{self.folder} stores {self.manifest.dtype}, but the model now gives "
                 f"{block.dtype}; load it with the dtype of the first run, or give another out"
             )
-        image = shard_image(block, self.manifest)
+        pieces = shard_pieces(block, self.manifest)
         shard = self.shard(block.first, block.stop)
-        write_bytes(shard.path, *image)
-        digest = sha256()
-        for piece in image:
-            digest.update(piece)
-        self.hashes[shard.path.name] = digest.hexdigest()
+        with ThreadPoolExecutor(1, "activations") as pool:
+            digest = pool.submit(_hash, pieces)
+            write_bytes(shard.path, *pieces)
+            self.hashes[shard.path.name] = digest.result()
         logger.info("wrote %s (%d items)", shard.path, block.stop - block.first)
 
     def lacking(self) -> tuple[tuple[int, int], ...]:
@@ -131,6 +131,13 @@ class Store:
         _write_virtual(self.folder, self.manifest, shards)
         write_index(self.folder, self.manifest, shards)
         write_bytes(self.folder / HASHES, json.dumps(hashes, indent=1).encode())
+
+
+def _hash(pieces: Iterable[bytes | memoryview]) -> str:
+    digest = sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def shard_name(first: int, stop: int) -> str:
