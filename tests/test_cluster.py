@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cluster import parse_workers, spread
+from workbench.cluster import parse_workers, prepare, spread
 from workbench.errors import ConfigError, FormatError, WorkbenchError
 
 power = functools.partial(pow, 2)
@@ -24,6 +24,12 @@ def test_every_unit_is_answered_with_its_place():
     assert dict(spread(power, units)) == wanted
     assert dict(spread(functools.partial(pow, 2), units, 2)) == wanted
     assert dict(spread(power, [])) == {}
+
+
+def test_workers_may_be_prepared_before_there_is_work():
+    prepare("fractions")
+    prepare(power)
+    assert dict(spread(power, [1, 2, 3], 2)) == {0: 2, 1: 4, 2: 8}
 
 
 def test_an_error_of_a_worker_is_the_callers():

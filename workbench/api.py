@@ -132,7 +132,8 @@ def capture(
         subject: the model under study.
         prompts: a prompt set, or anything that ``open_prompts`` takes.
         layers: ``all``, or block indices.
-        site: ``resid_post``.
+        site: ``resid_post`` (what a block puts out), ``resid_pre`` (what it gets), or what its
+            halves add: ``attn_out``, ``mlp_out``.
         position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]`` or
             ``offset:-2``.
         reads: several reads from one pass, instead of layers, site and position.
@@ -169,9 +170,12 @@ def fit(
     y: str = "label",
     groups: str | None = None,
     polarity: str | None = None,
+    pairs: str | None = None,
+    layers: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
     **params: Any,
 ) -> Directions:
-    """Fit one direction at every layer of ``acts``.
+    """Fit at every layer of ``acts``, one layer in memory at a time.
 
     Args:
         acts: activations whose columns hold the labels.
@@ -179,13 +183,26 @@ def fit(
         y: column of 0/1 labels; positive projections mean 1.
         groups: column such as the topic; ``ttpd`` centers within it.
         polarity: column of +1 (affirmed) and -1 (negated).
+        pairs: column that names matched items, such as the fact.
+        layers: block indices; by default all of ``acts``.
+        names: of the directions; by default that of the label column.
         params: of the method.
 
     Raises:
         UnknownNameError: no such method.
         ConfigError: no such column, or labels of one class.
     """
-    return fit_layers(acts, method=method, y=y, groups=groups, polarity=polarity, **params)
+    return fit_layers(
+        acts,
+        method=method,
+        y=y,
+        groups=groups,
+        polarity=polarity,
+        pairs=pairs,
+        layers=layers,
+        names=names,
+        **params,
+    )
 
 
 def measure(

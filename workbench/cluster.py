@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+from multiprocessing.forkserver import ensure_running
 from typing import Any, Literal, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -35,6 +36,19 @@ def parse_workers(workers: str | int) -> Workers:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise ConfigError(f"workers {workers!r}; give the number of processes from 1, or ray")
+
+
+def prepare(call: Callable[..., Any] | str, threads: int = 1) -> None:
+    """Begin to start the clean process that workers are forked from, and return at once.
+
+    Args:
+        call: what ``spread`` will be given, or the name of its module, which is imported there.
+        threads: of BLAS in each worker.
+    """
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        _context(call)
+        with _environment(threads):
+            ensure_running()
 
 
 def spread(
@@ -71,8 +85,7 @@ def spread(
 def _in_processes(
     call: Callable[[T], R], units: Sequence[T], workers: int, threads: int
 ) -> Iterator[tuple[int, R]]:
-    context = _context(type(call).__module__ if not hasattr(call, "__name__") else call.__module__)
-    pool = ProcessPoolExecutor(workers, context, _start, (threads,))
+    pool = ProcessPoolExecutor(workers, _context(call), _start, (threads,))
     try:
         with _environment(threads):
             futures: dict[Future[R], int] = {
@@ -89,8 +102,9 @@ def _in_processes(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _context(module: str) -> Any:
+def _context(call: Callable[..., Any] | str) -> Any:
     """Return how processes start: forked from a clean one that imported the module, or spawned."""
+    module = call if isinstance(call, str) else call.__module__
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
