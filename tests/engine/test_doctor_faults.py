@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from workbench.engine import course, plan
+from workbench.engine import batches, course
 from workbench.engine.blocks import hidden_of, watching
 from workbench.engine.doctor import doctor, use_verdict
 from workbench.engine.doctor_probe import inputs_of
@@ -347,9 +347,9 @@ def test_candidates_at_shifted_positions(breakable, monkeypatch):
 
 
 def test_prompts_that_share_one_token_less_than_was_thought(breakable, monkeypatch):
-    own = plan.shared_prefixes
+    own = batches.shared_prefixes
     monkeypatch.setattr(
-        plan, "shared_prefixes", lambda rows: [(length + 1, rest) for length, rest in own(rows)]
+        batches, "shared_prefixes", lambda rows: [(length + 1, rest) for length, rest in own(rows)]
     )
     report = doctor(breakable("qwen3"))
     assert report.ok

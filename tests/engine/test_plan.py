@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.engine.plan import ENOUGH, SHORTCUTS, Facts, Limits, Want, make_plan
+from workbench.engine.batches import ENOUGH, Facts, Limits, Want
+from workbench.engine.plan import SHORTCUTS, make_plan
 from workbench.engine.prefixes import GAIN, SHARED, shared_prefixes
 
 FACTS = Facts("tiny", n_layers=10, vocabulary=100)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from workbench.engine.apply import is_edited, refuse_idle
+from workbench.engine.batches import Facts, Unit, Want
 from workbench.engine.blocks import check_layers
 from workbench.engine.cache import why_even, why_plain
 from workbench.engine.candidates import grow, wants_logits
@@ -19,7 +20,7 @@ from workbench.engine.edits import LiveEdits
 from workbench.engine.forward import is_out_of_memory
 from workbench.engine.generate import answer_generations
 from workbench.engine.ledger import Ledger
-from workbench.engine.plan import SHORTCUTS, Facts, Plan, Unit, Want, make_plan, replan
+from workbench.engine.plan import SHORTCUTS, Plan, make_plan, replan
 from workbench.engine.pool import SITES, layers_of
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.interventions import EditLog

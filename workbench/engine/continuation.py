@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from workbench.engine.batches import CACHED, Limits, packed
 from workbench.engine.branch import Scope
 from workbench.engine.cache import attends_fully, chosen_rows
 from workbench.engine.candidates import Feed, Line, feed, lines_of
 from workbench.engine.forward import Inputs, device_of, pad_id, pad_left
-from workbench.engine.plan import CACHED, Limits, packed
 from workbench.engine.prompts import Prompts
 from workbench.engine.trunk import Trunk, run_trunk
 from workbench.interventions import scope_mask

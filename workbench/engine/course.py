@@ -11,13 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from workbench.engine.batches import Limits, Unit, chunks_of
 from workbench.engine.branch import Branch
 from workbench.engine.cache import chosen_rows, fresh_cache
 from workbench.engine.candidates import ROOT, Step, log_likelihoods, padded_tokens
 from workbench.engine.continuation import Continuation, cached_continuations, whole_strings
 from workbench.engine.edits import LiveEdits
 from workbench.engine.ledger import Ledger, fresh_log
-from workbench.engine.plan import Limits, Plan, Unit, chunks_of
+from workbench.engine.plan import Plan
 from workbench.engine.prompts import Prompts, beginnings_of, prompts_of
 from workbench.engine.sites import shared_up_to, tapping
 from workbench.engine.stages import TRUNK, Harvest, Stage, beginning, parts_of, stages_of

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from workbench.engine.apply import intervene, rows_together, undone_on_failure
+from workbench.engine.batches import Limits, packed
 from workbench.engine.forward import (
     Inputs,
     device_of,
@@ -23,7 +24,6 @@ from workbench.engine.forward import (
     pad_left,
     too_large,
 )
-from workbench.engine.plan import Limits, packed
 from workbench.interventions import EditLog
 from workbench.types import Arm, GenerateRead, Request, Subject, ndarray
 

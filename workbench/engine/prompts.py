@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from workbench.engine.batches import Batch
 from workbench.engine.blocks import check_layers
 from workbench.engine.candidates import Tree, grow, wants_logits
 from workbench.engine.forward import Inputs, device_of, pad_id, pad_left, positions_of
-from workbench.engine.plan import Batch
 from workbench.engine.pool import SITES, Tap, layers_of, parse_position, token_mask
 from workbench.types import Read, Request, Subject
 
