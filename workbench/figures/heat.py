@@ -41,9 +41,9 @@ def add_cells(
     """Draw one cell for each row.
 
     Args:
-        figure: with categorical axes that hold every ``x`` and ``y``.
+        figure: with axes that hold every ``x`` and ``y``: names, or places one apart.
         look: the page's theme.
-        cells: columns ``x``, ``y`` (text), ``value``, ``within`` (chance explains it) and what the
+        cells: columns ``x``, ``y``, ``value``, ``within`` (chance explains it) and what the
             tips name.
         tips: rows of the hover box.
         limit: value that gets the full color.
@@ -76,7 +76,7 @@ def add_cells(
             text_align="center", text_baseline="middle",
         )  # fmt: skip
     add_hover(figure, [drawn], tips)
-    _add_key(figure, look, limit, chance)
+    _add_key(figure, look, cells.iloc[0], limit, chance)
     figure.grid.grid_line_color = None
     figure.xaxis.major_label_orientation = math.pi / 4
     figure.axis.major_tick_line_color = None
@@ -95,8 +95,8 @@ def _hatch(look: Theme) -> dict[str, Any]:
     }
 
 
-def _add_key(figure: Any, look: Theme, limit: float, chance: str) -> None:
-    nowhere = {"x": [figure.x_range.factors[0]], "y": [figure.y_range.factors[0]]}
+def _add_key(figure: Any, look: Theme, cell: pd.Series, limit: float, chance: str) -> None:
+    nowhere = {"x": [cell["x"]], "y": [cell["y"]]}
     items = []
     for value, label in ((limit, f"+{limit:.2f}"), (-limit, f"-{limit:.2f}")):
         color = diverging(look, value / limit)

@@ -74,13 +74,13 @@ def layer_similarity_map(table: pd.DataFrame, *, theme: str = "light", title: st
         raise ValueError(f"one direction is drawn at a time; found {names}")
     cells = table.loc[table.groupby(["layer", "other_layer"], sort=False)["band"].idxmax()]
     own = cells["layer"] == cells["other_layer"]
+    rows, columns = (list(dict.fromkeys(cells[axis])) for axis in ("layer", "other_layer"))
     cells = cells.assign(
-        x=cells["other_layer"].astype(str),
-        y=cells["layer"].astype(str),
+        x=cells["other_layer"].map(columns.index),
+        y=cells["layer"].map(rows.index),
         value=cells["cosine"],
         within=(cells["cosine"].abs() <= cells["band"]) & ~own,
     )
-    rows, columns = (list(dict.fromkeys(cells[axis])) for axis in ("y", "x"))
     apart = cells[~own]
     verdict = f"{int((~apart['within']).sum())} of {len(apart)} pairs of layers beyond every band"
     name = title or f"{names[0]} across layers"
@@ -88,9 +88,9 @@ def layer_similarity_map(table: pd.DataFrame, *, theme: str = "light", title: st
         look,
         name,
         f"{name}: {len(rows)} by {len(columns)} layers; {verdict}.",
-        height=max(260, min(560, grid_height(len(rows), columns))),
-        x_range=columns,
-        y_range=rows[::-1],
+        height=max(260, min(560, grid_height(len(rows), []))),
+        x_range=(-0.5, len(columns) - 0.5),
+        y_range=(len(rows) - 0.5, -0.5),
         x_axis_label="layer (0-based block)",
         y_axis_label="layer (0-based block)",
     )
@@ -98,7 +98,8 @@ def layer_similarity_map(table: pd.DataFrame, *, theme: str = "light", title: st
     tips += [("interval", "@low{0.000} to @high{0.000} (@interval)"), ("n", "@n @unit")]
     tips += [("widest band", "@band{0.000} (@null)")]
     add_cells(figure, look, cells, tips, limit=1.0, chance=WITHIN)
-    _thin_labels(figure, rows, columns)
+    _name_ticks(figure.xaxis, columns)
+    _name_ticks(figure.yaxis, rows)
     add_notes(figure, look, [verdict, *basis(table[table["layer"] != table["other_layer"]])])
     return figure
 
@@ -130,10 +131,8 @@ def _add_bands(figure: Any, look: Theme, table: pd.DataFrame) -> list[Any]:
     return items
 
 
-def _thin_labels(figure: Any, rows: list[str], columns: list[str]) -> None:
-    """Blank the labels that would overlap (a space: Bokeh takes no empty text for a label)."""
-    for axis, names in ((figure.xaxis, columns), (figure.yaxis, rows)):
-        step = int(np.ceil(len(names) / 10))
-        axis.major_label_overrides = {
-            name: " " for number, name in enumerate(names) if number % step
-        }
+def _name_ticks(axis: Any, layers: list[int]) -> None:
+    """Name places by their layer: every one up to twelve, then every second, third and so on."""
+    step = int(np.ceil(len(layers) / 12))
+    axis.ticker = list(range(0, len(layers), step))
+    axis.major_label_overrides = {n: str(layers[n]) for n in range(0, len(layers), step)}
