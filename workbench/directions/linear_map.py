@@ -145,9 +145,11 @@ class LinearMap:
 
         It moves every state by as much as this map does, in a direction drawn once a layer.
         """
-        parts = [self._rotated(layer, seed) for layer in self.layers]
-        stacked: dict[str, Any] = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
-        return replace(self, info={"made_by": f"{self.label} rotated, seed {seed}"}, **stacked)
+        arrays: dict[str, Any] = {}
+        for row, layer in enumerate(self.layers):
+            for name, value in self._rotated(layer, seed).items():
+                arrays.setdefault(name, np.empty_like(getattr(self, name)))[row] = value
+        return replace(self, info={"made_by": f"{self.label} rotated, seed {seed}"}, **arrays)
 
     def _rotated(self, layer: int, seed: int) -> dict[str, ndarray]:
         """Rotate the columns that displacements and the axis are made of: no more is needed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,15 +70,16 @@ def fit_map(
     refuse_missing(estimator, columns, method)
     chosen = layers_of(acts, layers)
     targets = _targets(estimator, acts, method, target, chosen)
-    parts, infos = [], []
-    for layer in chosen:
+    arrays: dict[str, Any] = {}
+    infos = []
+    for row, layer in enumerate(chosen):
         start = time.perf_counter()
         own = clone(estimator).set_params(**targets.get(layer, {}))
         fitted = fit_one(own, acts, layer, columns, method)
-        parts.append(_arrays(fitted))
-        infos.append(fitted.info_)
+        for part, value in _arrays(fitted).items():
+            arrays.setdefault(part, np.empty((len(chosen), *value.shape), np.float32))[row] = value
+        infos.append(getattr(fitted, "info_", {}))
         logger.info("%s: layer %d in %.1f s", method, layer, time.perf_counter() - start)
-    arrays = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
     return LinearMap(
         name=name or y,
         layers=chosen,
@@ -100,12 +101,9 @@ def fit_map(
 
 
 def _arrays(fitted: Any) -> dict[str, ndarray]:
-    if getattr(fitted, "left_", None) is None:
-        found: Mapping[str, ndarray | None] = {"W": fitted.W_}
-    else:
-        found = {"left": fitted.left_, "right": fitted.right_}
-    both = {**found, "b": fitted.b_, "axis": fitted.axis_}
-    return {name: np.asarray(value, np.float32) for name, value in both.items()}
+    whole = getattr(fitted, "left_", None) is None
+    parts = ("W", "b", "axis") if whole else ("left", "right", "b", "axis")
+    return {name: getattr(fitted, f"{name}_") for name in parts}
 
 
 def _targets(
