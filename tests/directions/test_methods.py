@@ -214,9 +214,9 @@ def test_paired_items_one_a_side_give_the_mass_mean():
 
 
 def test_a_pair_counts_once_however_many_items_it_holds():
-    X = np.array([[1.0, 0], [1, 0], [1, 0], [0, 0], [0, 3], [0, 0]])
-    y, pairs = np.array([1, 1, 1, 0, 1, 0]), np.array(list("aaaabb"))
-    np.testing.assert_allclose(Paired().fit(X, y, pairs=pairs).coef_, [0.5, 1.5])
+    X = np.array([[3.0, 0], [3, 0], [3, 0], [1, 0], [0, 5], [0, 2], [0, 4]])
+    y, pairs = np.array([1, 1, 1, 0, 1, 0, 0]), np.array(list("aaaabbb"))
+    np.testing.assert_allclose(Paired().fit(X, y, pairs=pairs).coef_, [1, 1])  # 2 of a, 2 of b
 
 
 def test_a_pair_without_both_classes_is_named_with_what_it_holds():
