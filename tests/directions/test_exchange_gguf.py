@@ -187,6 +187,21 @@ def test_wherever_it_is_cut_a_file_is_refused(tmp_path, own):
             assert wb.import_directions(path, STAMP) is None, length
 
 
+def test_whatever_byte_is_wrong_the_file_is_read_or_refused_and_nothing_else_happens(tmp_path):
+    path = wb.export_directions(made(), tmp_path / "x.gguf")
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(4, len(whole), 19):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            wb.import_directions(path, STAMP)
+        except wb.WorkbenchError:
+            refused += 1
+    assert refused > len(whole) / 19 / 2
+
+
 def test_a_flipped_bit_in_the_numbers_of_our_own_file_is_found(tmp_path):
     path = wb.export_directions(made(), tmp_path / "x.gguf")
     whole = bytearray(path.read_bytes())
@@ -202,6 +217,8 @@ def test_a_flipped_bit_in_the_numbers_of_our_own_file_is_found(tmp_path):
     [
         (b"counted from 0", b"counted from 1", MismatchError, "layer_convention is .*from 1"),
         (b"[1, 3, 5]", b"[1, 3, 4]", FormatError, r"layers \[1, 3, 4\] announced"),
+        (b"[1, 3, 5]", b"[1, 3, 5}", FormatError, "header is damaged"),
+        (b'"tokenizer"', b'"tokenizes"', FormatError, "header is damaged"),
         (b"interp_workbench.site", b"interp_workbench.seat", FormatError, r"\.site is missing"),
         (b"resid_post", b"resid_pree", MismatchError, "site is 'resid_post' in the call"),
         (

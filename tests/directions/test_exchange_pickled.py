@@ -289,6 +289,35 @@ def test_wherever_it_is_cut_a_file_is_refused(tmp_path, legacy):
             assert wb.import_directions(path, STAMP) is None, length
 
 
+def test_a_changed_number_is_found_by_the_checksum_that_pytorch_passes_over(tmp_path):
+    path = saved(tmp_path / "assistant_axis.pt", ROWS)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(ROWS[2].numpy().tobytes()) + 3] ^= 8
+    path.write_bytes(whole)
+    assert not torch.equal(torch.load(path, weights_only=True), ROWS)
+    with pytest.raises(FormatError, match=r"damaged \(wrong checksum of assistant_axis/data/0\)"):
+        wb.import_directions(path, STAMP)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_whatever_byte_is_wrong_the_file_is_read_or_refused_and_nothing_else_happens(
+    tmp_path, legacy
+):
+    path = tmp_path / "assistant_axis.pt"
+    torch.save(ROWS, path, _use_new_zipfile_serialization=not legacy)
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, min(len(whole), 600), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            wb.import_directions(path, STAMP)
+        except wb.WorkbenchError:
+            refused += 1
+    assert refused > 20
+
+
 def test_a_zip_of_something_else_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.pt", "w") as file:
         file.writestr("a.txt", "hello")

@@ -181,8 +181,8 @@ def _read_own(wanted: Wanted, fields: dict[str, Any], tensors: dict[str, ndarray
             f"{wanted.path}: {OWN}.layer_convention is {own['layer_convention']!r}, "
             f"{LAYER_CONVENTION!r} expected; convert the layer numbers first"
         )
-    ModelStamp(**json.loads(own["model"])).refuse_other(wanted.model, str(wanted.path))
-    layers = json.loads(own["layers"])
+    model, layers, info = _parsed(wanted.path, own)
+    model.refuse_other(wanted.model, str(wanted.path))
     absent = [layer for layer in layers if f"direction.{layer}" not in tensors]
     if absent or len(tensors) != len(layers):
         raise FormatError(
@@ -202,9 +202,19 @@ def _read_own(wanted: Wanted, fields: dict[str, Any], tensors: dict[str, ndarray
         site=own["site"],
         position=own["position"],
         kind=own["kind"],
-        info=json.loads(own.get("info", "{}")),
+        info=info,
         norms=np.array(own["norms"], np.float32) if "norms" in own else None,
     )
+
+
+def _parsed(path: Path, own: dict[str, Any]) -> tuple[ModelStamp, list[int], dict[str, Any]]:
+    """Return model, layers and info of a header."""
+    try:
+        model = ModelStamp(**json.loads(own["model"]))
+        layers = [int(layer) for layer in json.loads(own["layers"])]
+        return model, layers, dict(json.loads(own.get("info", "{}")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"{path}: its header is damaged ({error}); copy it again") from None
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -14,7 +14,11 @@ from typing import Any
 
 from workbench.errors import FormatError
 
-_BROKEN = (RuntimeError, EOFError, IndexError, KeyError, ValueError, TypeError, struct.error)
+_BROKEN = (
+    *(RuntimeError, EOFError, IndexError, KeyError, ValueError, TypeError, AttributeError),
+    *(AssertionError, OverflowError, MemoryError, struct.error, zipfile.BadZipFile),
+)
+"""What PyTorch and zipfile raise where the bytes make no sense."""
 _PLAIN = ("torch.", "collections.OrderedDict")
 """What a file of tensors names; PyTorch makes it without running anything."""
 
@@ -27,6 +31,7 @@ def load_pickled(path: Path) -> Any:
     """
     import torch
 
+    _check_zip(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that another pickle protocol may fail
@@ -42,6 +47,19 @@ def load_pickled(path: Path) -> Any:
         ) from None
     except _BROKEN as error:
         raise _damaged(path, type(error).__name__) from None
+
+
+def _check_zip(path: Path) -> None:
+    """Check the checksums of a newer file, which PyTorch passes over."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as file:
+            wrong = file.testzip()
+    except _BROKEN as error:
+        raise _damaged(path, type(error).__name__) from None
+    if wrong is not None:
+        raise _damaged(path, f"wrong checksum of {wrong}")
 
 
 def _damaged(path: Path, what: str) -> FormatError:
@@ -60,7 +78,7 @@ def named_objects(path: Path) -> Iterator[str]:
                     yield ".".join(texts)
                 elif "UNICODE" in op.name:
                     texts = [texts[1], str(value)]
-        except ValueError:  # cut, or what follows the pickles of an older file
+        except _BROKEN:  # cut, or what follows the pickles of an older file
             return
 
 
