@@ -131,6 +131,7 @@ def test_the_text_names_n_and_the_interval_of_every_answer():
 
 def test_truth_below_its_gate_says_so():
     told = {"split": "unseen topic", "topic": "all", "layer": 3, "polarity": -1, "chosen": True}
+    told |= {"rendering": "bare"}
     numbers = {"auc": 0.7, "low": 0.6, "high": 0.8, "n_facts": 50, "gate": 0.9, "usable": False}
     nulls = {"null_shuffled": 0.61, "null_random": 0.58, "interval": "95% bootstrap over facts"}
     (row,) = truth_rows(pd.DataFrame([{**told, **numbers, **nulls, "model": "m"}]))

@@ -1,4 +1,4 @@
-"""Verbs that leave a run folder behind: train, cache, fit, measure, sweep, and studies of them."""
+"""Verbs that leave a run folder: train, cache, fit, apply, measure, sweep, and their studies."""
 
 from __future__ import annotations
 
@@ -99,6 +99,7 @@ def fit(
     groups: Annotated[str | None, typer.Option(help="Column of topics.")] = None,
     polarity: Annotated[str | None, typer.Option(help="Column of +1 and -1 (negated).")] = None,
     facts: Annotated[str | None, typer.Option(help="Column to split and resample by.")] = None,
+    pairs: Annotated[str | None, typer.Option(help="Column of matched items, for maps.")] = None,
     layer: Annotated[int | None, typer.Option(help="Fix the layer, choose none.")] = None,
     check: Annotated[list[str] | None, typer.Option(help="More stores to score on.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of splits, bootstrap and nulls.")] = None,
@@ -110,12 +111,16 @@ def fit(
 
     A .toml with [[job]] tables is a file of many fits: every combination of the lists in it.
     """
-    from workbench.cluster import parse_workers
+    from workbench.cluster import parse_workers, prepare
 
+    number = parse_workers(workers)
+    if number not in (1, "ray") and not options.dry:
+        prepare("workbench.pipelines.jobs")  # beside what is imported here meanwhile
     flags: dict[str, Any] = {"recipe": recipe, "method": method, "check": check, "seed": seed}
     flags |= {"y": y, "groups": groups, "polarity": polarity, "facts": facts, "layer": layer}
+    flags["pairs"] = pairs
     data = settings_of(acts, {"acts": acts}, flags, options)
-    _carry_out("fit", data, options, workers=parse_workers(workers))
+    _carry_out("fit", data, options, workers=number)
 
 
 @app.command()
@@ -131,6 +136,16 @@ def measure(
     words = {"model": model, "readouts": readouts or []}
     data = settings_of(model, words, {"dtype": dtype, "device": device}, options)
     _summed(_carry_out("measure", data, options), options, "readout measure condition")
+
+
+@app.command()
+@batch
+def apply(
+    file: Annotated[Path, typer.Argument(help="APPLY.toml: directions, held_out, claims.")],
+    options: Options,
+) -> None:
+    """Apply a frozen direction to other models' activations: is truth read, what is believed?"""
+    _carry_out("apply", settings_of(str(file), {}, {}, options), options)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from workbench.directions.evidence import shuffled_labels
 from workbench.directions.fit import column, fit_many, layers_of, read_layer
 from workbench.directions.own_world import own_world_table
 from workbench.directions.recipe import Recipe
-from workbench.directions.truth import evaluate, read_items
+from workbench.directions.truth import evaluate, fitted_items, read_items
 from workbench.errors import ConfigError
 from workbench.linalg import random_unit, unit
 from workbench.registry import METHODS
@@ -67,7 +67,11 @@ def gate_table(
 def null_directions(
     acts: ActivationsLike, recipe: Recipe, layer: int, draws: int, seed: int
 ) -> Float[ndarray, "m d"]:
-    """Return unit directions that the recipe's method fits to labels shuffled by fact."""
+    """Return unit directions that the recipe's method fits to labels shuffled by fact.
+
+    On the same items as the recipe's own fit.
+    """
+    acts = fitted_items(acts, recipe)
     items = read_items(acts, recipe.fit)
     labelings = shuffled_labels(items, draws, seed)
     estimator = METHODS.create(recipe.fit.method, **recipe.fit.params)

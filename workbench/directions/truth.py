@@ -51,7 +51,7 @@ from workbench.types import ActivationsLike, Progress, ndarray
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["EVIDENCE", "evaluate", "fit_truth", "read_items"]
+__all__ = ["EVIDENCE", "evaluate", "fit_truth", "fitted_items", "read_items"]
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ def fit_truth(
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     _refuse_other_read(acts, recipe)
-    kept = _kept(acts, recipe)
-    acts = keep(acts, kept)
+    n, acts = len(column(acts, recipe.fit.y)), fitted_items(acts, recipe)
     layers = layers_of(
         acts, None if recipe.layers.candidates == "all" else recipe.layers.candidates
     )
@@ -109,7 +108,7 @@ def fit_truth(
     chosen, told = _choose(checked, recipe, progress)
     found = _check_layers(checked, recipe, chosen, progress)
     directions = _fit_all(acts, recipe, items.columns, layers)
-    told = {**told, "n_held_out": int((~kept).sum())}
+    told = {**told, "n_held_out": n - len(items.facts)}
     directions = _described(directions, recipe, chosen, found, seed, told)
     leakage = polarity_leakage(acts, directions, items)
     directions = replace(directions, info={**directions.info, **_by_layer(leakage, layers)})
@@ -179,6 +178,21 @@ def evaluate(
     return evidence_table(found, chosen, by_layer, about)
 
 
+def fitted_items(acts: ActivationsLike, recipe: Recipe) -> ActivationsLike:
+    """Return the items that are not of a held-out fact; all of them where no facts are known.
+
+    Raises:
+        UnknownNameError: the recipe names no item set.
+    """
+    name = recipe.check.held_out
+    if name is None or recipe.fit.facts not in acts.columns:
+        return acts
+    if name not in item_sets():
+        raise unknown("held-out item set", name, item_sets())
+    facts = read_prompts(item_sets()[name]).column("fact")
+    return keep(acts, ~np.isin(column(acts, recipe.fit.facts), facts))
+
+
 def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
     """Look up and check the recipe's columns.
 
@@ -197,21 +211,6 @@ def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
     facts = column(acts, given["facts"]) if "facts" in given else np.arange(n)
     unit = "fact" if "facts" in given else "item"
     return Items(columns, cells(columns.groups, facts, n), unit)
-
-
-def _kept(acts: ActivationsLike, recipe: Recipe) -> ndarray:
-    """Say which items are not of a held-out fact; all are where no facts are known.
-
-    Raises:
-        UnknownNameError: the recipe names no item set.
-    """
-    name, n = recipe.check.held_out, len(column(acts, recipe.fit.y))
-    if name is None or recipe.fit.facts not in acts.columns:
-        return np.ones(n, bool)
-    if name not in item_sets():
-        raise unknown("held-out item set", name, item_sets())
-    facts = read_prompts(item_sets()[name]).column("fact")
-    return ~np.isin(column(acts, recipe.fit.facts), facts)
 
 
 def _choose(

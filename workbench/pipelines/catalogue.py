@@ -73,12 +73,16 @@ def verify_path(path: Path) -> Row:
     if path.suffix == ".safetensors" and is_map(path):
         kept = open_map(path)
         return {"format": "linear map", "name": kept.name, "layers": len(kept.layers)}
+    if path.suffix == ".safetensors" and is_map(path):
+        return {"format": "linear-map", "layers": len(open_map(path).layers)}
     if path.suffix == ".safetensors":
         found = open_directions(path)
         return {"format": "directions", "names": len(found.names), "layers": len(found.layers)}
     if path.suffix == ".h5" or (path / "manifest.json").exists() or (path / "acts").is_dir():
         return dict(verify(path))
-    parts = [p for p in (path / "directions.safetensors", path / "results.parquet") if p.exists()]
+    names = ("directions.safetensors", "map.safetensors", "results.parquet")
+    parts = [path / name for name in names if (path / name).exists()]
+    parts += sorted((path / "directions").glob("*.safetensors"))
     if not parts:
         raise ConfigError(f"{path} holds no store, directions or results that could be checked")
     return {part.name: _whole(part) for part in parts}
@@ -86,7 +90,7 @@ def verify_path(path: Path) -> Row:
 
 def _whole(path: Path) -> str:
     if path.suffix == ".safetensors":
-        return str(verify_path(path)["names"]) + " directions"
+        return ", ".join(f"{key} {value}" for key, value in verify_path(path).items())
     from workbench.results import read_results
 
     return f"{len(read_results(path))} rows"
@@ -144,9 +148,14 @@ def _organisms(root: Path) -> list[Row]:
 
 def _registered(registry: Registry[Any], name: str) -> Row:
     factory = registry.factory(name)
+    needs = ", ".join(getattr(factory, "needs", ()))
+    told = {"needs": needs} if needs else {}
+    if registry is METHODS:
+        told["gives"] = getattr(factory, "gives", "direction")
     return {
         "name": name,
         "parameters": str(inspect.signature(factory)),
+        **told,
         "about": inspect.getdoc(factory) or "",
         "file": f"{factory.__module__}",
     }
@@ -158,7 +167,7 @@ def _about(factory: Callable[..., Any]) -> str:
 
 def _path(path: Path) -> Row:
     if path.suffix == ".safetensors":
-        return _directions(path)
+        return _safetensors(path)
     if path.suffix == ".parquet":
         return _table(path)
     if path.suffix == ".h5" or (path / "manifest.json").exists():
@@ -168,7 +177,35 @@ def _path(path: Path) -> Row:
         named = {k: getattr(run, k) for k in ("id", "verb", "status", "started", "finished")}
         more = {"models": ", ".join(run.models), "outputs": ", ".join(run.outputs)}
         return {**named, **more, "config": json.dumps(dict(run.config), indent=2, default=str)}
-    raise FormatError(f"{path} is neither a run folder, a store, directions nor a results table")
+    if path.is_dir() and not list(path.glob("*.pt")):
+        raise FormatError(f"{path} is neither a run folder nor a store, and holds no .pt files")
+    return _foreign(path)
+
+
+def _safetensors(path: Path) -> Row:
+    """Tell directions from a map and from files of other programs by what the header says."""
+    from workbench.directions.exchange import recognise
+    from workbench.directions.map_io import is_map, open_map
+
+    if not is_map(path):
+        return _directions(path) if recognise(path) == "directions" else _foreign(path)
+    found = open_map(path)
+    return {
+        "map": found.name,
+        "kind": found.kind,
+        "layers": f"{found.layers[0]} to {found.layers[-1]} ({len(found.layers)})",
+        "site": found.site,
+        "position": found.position,
+        "model": found.model.key,
+        "quantization": found.model.quantization,
+        "info": ", ".join(sorted(found.info)),
+    }
+
+
+def _foreign(path: Path) -> Row:
+    from workbench.directions.exchange import describe_foreign
+
+    return describe_foreign(path)
 
 
 def _directions(path: Path) -> Row:
@@ -210,7 +247,7 @@ def _table(path: Path) -> Row:
     if path.name == "evidence.parquet" and "job" in frame.columns:
         return {"rows": len(frame), "jobs": frame["job"].nunique(), "AUC by job": _by_job(frame)}
     if path.name == "evidence.parquet":
-        from workbench.pipelines.report import evidence_text
+        from workbench.pipelines.report_truth import evidence_text
 
         return {"rows": len(frame), "AUC by layer (* chosen)": evidence_text(frame)}
     return {"rows": len(frame), "columns": ", ".join(map(str, frame.columns))}
@@ -220,6 +257,6 @@ def _by_job(evidence: Any) -> str:
     """Lay the held-out AUC of many jobs out, a line for each; the mean of polarities where both."""
     both = evidence["polarity"] == 0
     shown = evidence[both if both.any() else slice(None)]
-    names = ("job", "acts", "method", "items", "layer", "split", "topic", "auc", "low", "high")
-    names += ("null_shuffled", "null_random")
-    return str(shown[list(names)].to_string(index=False, float_format=lambda x: f"{x:.3f}"))
+    names = ["job", "acts", "method", "items", "layer", "split", "topic", "auc", "low", "high"]
+    names += ["null_shuffled", "null_random"]
+    return str(shown[names].to_string(index=False, float_format=lambda x: f"{x:.3f}"))

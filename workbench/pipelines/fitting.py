@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.directions.recipe import FitPart, LayersPart, Recipe, read_recipe, recipe_path
 from workbench.pipelines.settings import FitConfig
+from workbench.registry import METHODS
 from workbench.types import Progress
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from workbench.activations import Activations
     from workbench.directions import Directions
+    from workbench.directions.linear_map import LinearMap
 
 COLUMNS = ("y", "groups", "polarity", "facts")
 
@@ -50,6 +52,39 @@ def fit_one(
     )
 
 
+def gives_map(config: FitConfig) -> bool:
+    """Say whether the method gives a map of hidden states in place of a direction.
+
+    Raises:
+        UnknownNameError: no such method.
+    """
+    factory = METHODS.factory(recipe_of(config).fit.method)
+    return bool(getattr(factory, "gives", "direction") == "map")
+
+
+def map_of(config: FitConfig) -> LinearMap:
+    """Fit a map at the layer of the settings, or at all; nothing is held out.
+
+    Raises:
+        WorkbenchError: what ``fit_map`` refuses.
+    """
+    from workbench.activations import open_activations
+    from workbench.directions.map_fit import fit_map
+
+    fit = recipe_of(config).fit
+    return fit_map(
+        rows_of(config, open_activations(config.acts)),
+        method=fit.method,
+        y=fit.y,
+        groups=config.groups,
+        polarity=config.polarity,
+        pairs=config.pairs,
+        layers=None if config.layer is None else [config.layer],
+        name=fit.name,
+        **fit.params,
+    )
+
+
 def rows_of(config: FitConfig, acts: Activations) -> Activations:
     """Keep the rows that a fit asks for."""
     return acts.where(**config.where) if config.where else acts
@@ -64,6 +99,9 @@ def recipe_of(config: FitConfig) -> Recipe:
     own["method"] = config.method or recipe.fit.method
     fit = FitPart.model_validate({**recipe.fit.model_dump(exclude_unset=True), **own})
     recipe = recipe.model_copy(update={"fit": fit})
+    if config.split:
+        check = recipe.check.model_copy(update={"split": config.split})
+        recipe = recipe.model_copy(update={"check": check})
     if config.layer is None:
         return recipe
     return recipe.model_copy(update={"layers": LayersPart(candidates=[config.layer])})

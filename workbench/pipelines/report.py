@@ -6,12 +6,13 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
+from workbench.pipelines.report_truth import Row, frozen_rows, truth_rows
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import Done
 from workbench.stats import Interval, bootstrap_interval
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ALL_TOPICS = "all"
-SPLITS = {"within:topic": "facts held out", "unseen topic": "unseen topics"}
-SIDES = {1: "affirmed", -1: "negated"}
 SHOWN = {
     "own_world_advantage_minus_base": "own minus others, minus base",
     "own_change_minus_other_change": "change under negation, own minus others",
@@ -42,21 +40,6 @@ TRUST = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One answer."""
-
-    question: str
-    model: str
-    value: float
-    low: float
-    high: float
-    n: int
-    unit: str
-    interval: str
-    control: str
-
-
 def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
     """Summarize the runs of a study: truth, beliefs, trust, and what the sweep moved."""
     import pandas as pd
@@ -67,6 +50,10 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
         found = truth_rows(pd.read_parquet(done.path / "evidence.parquet"))
         label = f"{unit.title}: " if len(fits) > 1 else ""
         rows += [replace(row, question=label + row.question) for row in found]
+    applied = [(unit, done) for unit, done in units if done.verb == "apply"]
+    for unit, done in applied:
+        label = f"{unit.title}: " if len(applied) > 1 else ""
+        rows += [replace(row, question=label + row.question) for row in frozen_rows(done.path)]
     measured = _results(units, "measure")
     _warn_of_orphans(measured)
     rows += belief_rows(measured)
@@ -117,63 +104,6 @@ def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder
     ):
         write_bytes(target, text.encode())
     return path
-
-
-def truth_rows(evidence: pd.DataFrame) -> Iterator[Row]:
-    """Held-out AUC at the chosen block, by polarity, beside the null of the best block."""
-    chosen = evidence[evidence["chosen"] & (evidence["polarity"] != 0)]
-    for split, topic, words in _readings(chosen):
-        part = chosen[(chosen["split"] == split) & (chosen["topic"] == topic)]
-        part = part.sort_values("polarity", ascending=False)
-        for row in part.to_dict("records"):
-            usable = "" if row["usable"] else f"; not usable (gate {row['gate']:g})"
-            nulls = f"nulls {row['null_shuffled']:.2f} shuffled, {row['null_random']:.2f} random"
-            side, block = SIDES[row["polarity"]], row["layer"]
-            yield Row(
-                question=f"truth AUC, block {block}, {words}, {side}",
-                model=row["model"],
-                value=row["auc"],
-                low=row["low"],
-                high=row["high"],
-                n=row["n_facts"],
-                unit="fact",
-                interval=row["interval"],
-                control=nulls + usable,
-            )
-
-
-def _readings(chosen: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Yield split, topic and words: topics together where held out, apart in a further set."""
-    for split in chosen["split"].unique():
-        if split in SPLITS:
-            yield split, ALL_TOPICS, SPLITS[split]
-            continue
-        for topic in chosen.loc[chosen["split"] == split, "topic"].unique():
-            if topic != ALL_TOPICS:
-                yield split, topic, f"frozen on {topic}"
-
-
-def evidence_text(evidence: pd.DataFrame) -> str:
-    """Lay held-out AUC out by layer and polarity, one block of lines for each split and topic."""
-    kept = evidence[evidence["polarity"] != 0]
-    lines = []
-    for (split, topic), part in kept.groupby(["split", "topic"], sort=False):
-        sides = [part[part["polarity"] == side].set_index("layer") for side in SIDES]
-        known = [one for one in sides if len(one)]
-        lines.append(f"{split}, {topic}: {part['interval'].iloc[0]}")
-        for one, name in zip(sides, SIDES.values(), strict=True):
-            if len(one):
-                top = one.iloc[0]
-                lines.append(
-                    f"  {name}: n = {top['n']} ({top['n_facts']} facts), null of the best layer "
-                    f"{top['null_shuffled']:.2f} shuffled, {top['null_random']:.2f} random"
-                )
-        for layer in sorted(part["layer"].unique()):
-            cells = [one.loc[layer] for one in known]
-            mark = " *" if bool(cells[0]["chosen"]) else ""
-            numbers = [f"{c['auc']:.3f} [{c['low']:.3f}, {c['high']:.3f}]" for c in cells]
-            lines.append(f"  block {layer:>2}  {'  '.join(numbers)}{mark}")
-    return "\n".join(lines)
 
 
 def belief_rows(results: pd.DataFrame | None) -> Iterator[Row]:

@@ -53,12 +53,16 @@ class FitConfig(Config):
     groups: str | None = None
     polarity: str | None = None
     facts: str | None = None
+    pairs: str | None = None
+    """Column of matched items, for methods that give a map."""
     layer: int | None = Field(default=None, ge=0)
     """Fix the layer instead of choosing it."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Of the method; the recipe's hold only for the recipe's own method."""
     where: dict[str, Any] = Field(default_factory=dict)
     """Rows to fit on, such as {topic = ["animals", "calendar"]}."""
+    split: list[Literal["unseen", "within", "transfer"]] = Field(default_factory=list)
+    """What is checked; by default what the recipe says."""
     renderings: dict[str, str] = Field(default_factory=dict)
     """Stores of the same items rendered otherwise, by name: the fit is checked on these too."""
     check: list[str] = Field(default_factory=list)
@@ -93,10 +97,31 @@ class JobsConfig(Config):
     job: list[JobConfig] = Field(min_length=1)
 
 
+class ApplyConfig(Config):
+    """Apply a frozen direction, unchanged, to activations of other models."""
+
+    directions: str
+    """A fit's directions, one name; they are read at the layer that the fit chose."""
+    recipe: str = "truth"
+    """Of the fit: names the columns and the gate."""
+    acts: str | None = None
+    """The store that was fitted on, for the null of shuffled labels."""
+    held_out: list[str] = Field(default_factory=list)
+    """Stores of held-out items: does the direction still read truth in this model and rendering?"""
+    claims: list[str] = Field(default_factory=list)
+    """Stores of the worlds' claims, the base's among them."""
+    draws: int = Field(default=200, ge=200)
+    """Random directions, and fits to shuffled labels."""
+    seed: int = Field(default=0, ge=0)
+
+
 class MeasureConfig(ModelConfig):
     """Take readouts of a model."""
 
     readouts: list[str | dict[str, Any]] = Field(min_length=1)
+
+
+_NUMBERS = ("floor", "ceiling", "factor", "value", "scale", "offset", "inside", "outside")
 
 
 class SweepConfig(ModelConfig):
@@ -114,4 +139,17 @@ class SweepConfig(ModelConfig):
     controls: int = Field(default=10, ge=0)
     floor: float | None = None
     ceiling: float | None = None
+    factor: FiniteFloat | None = None
+    value: FiniteFloat | Literal["center"] | None = None
+    scale: FiniteFloat | None = None
+    offset: FiniteFloat | None = None
+    inside: FiniteFloat | None = None
+    outside: FiniteFloat | None = None
+    keep_norm: bool = False
+    """Restore the length of every edited state."""
     seed: int = Field(default=0, ge=0)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what the edit takes beside its dose, where it was given."""
+        given = {name: getattr(self, name) for name in _NUMBERS if getattr(self, name) is not None}
+        return given | ({"keep_norm": True} if self.keep_norm else {})

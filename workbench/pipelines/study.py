@@ -17,6 +17,7 @@ from workbench.pipelines.verbs import RUNS, VERBS, Done, carry_out, verb_of
 from workbench.types import Progress
 
 ARTEFACT = {
+    "apply": "results.parquet",
     "fit": "directions.safetensors",
     "measure": "results.parquet",
     "sweep": "results.parquet",

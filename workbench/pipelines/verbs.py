@@ -13,6 +13,7 @@ from workbench.files import replacing
 from workbench.library import locate, open_prompts, sources
 from workbench.pipelines import previews
 from workbench.pipelines.settings import (
+    ApplyConfig,
     CacheConfig,
     FitConfig,
     JobsConfig,
@@ -32,8 +33,7 @@ from workbench.types import Progress
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
-    from workbench.directions import Directions
-    from workbench.sweeps import Design
+    from workbench.sweeps import Design, Steering
     from workbench.types import Readout, Subject
 
 RUNS = Path("runs")
@@ -242,9 +242,13 @@ def _fit(config: FitConfig, work: Work) -> Mapping[str, Any]:
     """Do one fit, which is one unit of work: share 0 of several does it."""
     if work.run.part is not None and work.run.part[0]:
         return {"complete": False}
-    from workbench.directions import save_directions
-    from workbench.pipelines.fitting import fit_one
+    from workbench.directions import save_directions, save_map
+    from workbench.pipelines.fitting import fit_one, gives_map, map_of
 
+    if gives_map(config):
+        found = map_of(config)
+        save_map(found, work.run.path / "map.safetensors")
+        return {"model": found.model.key, "layers": len(found.layers)}
     directions, evidence = fit_one(config, progress=work.progress)
     save_directions(directions, work.run.path / "directions.safetensors")
     save_frame(evidence, work.run.path / "evidence.parquet")
@@ -263,7 +267,28 @@ def _fit_jobs(config: JobsConfig, work: Work) -> Mapping[str, Any]:
         save_directions(directions, work.run.path / "directions" / f"{name}.safetensors")
     save_frame(fitted.evidence, work.run.path / "evidence.parquet")
     models = sorted(set(fitted.evidence["model"]))
-    return {"models": models, "jobs": fitted.number, "rows": len(fitted.evidence)}
+    told = {"jobs": fitted.number, "rows": len(fitted.evidence)}
+    return {**told, "models": models, "processor_seconds": round(fitted.seconds, 2)}
+
+
+def _apply_inputs(config: ApplyConfig) -> list[Path]:
+    from workbench.directions.recipe import recipe_path
+
+    stores = [*config.held_out, *config.claims, *([config.acts] if config.acts else [])]
+    return [Path(config.directions), recipe_path(config.recipe), *map(Path, stores)]
+
+
+def _apply(config: ApplyConfig, work: Work) -> Mapping[str, Any]:
+    from workbench.pipelines.frozen import apply_frozen
+    from workbench.results import write_results
+
+    applied, path = apply_frozen(config, progress=work.progress), work.run.path
+    for name, frame in (("evidence", applied.gate), ("beliefs", applied.beliefs)):
+        if len(frame):
+            save_frame(frame, path / f"{name}.parquet")
+    if len(applied.projections):
+        write_results(applied.projections, path / "results.parquet", run=work.run.id)
+    return {"models": applied.models, "layer": applied.layer, "rows": len(applied.beliefs)}
 
 
 def _measure(config: MeasureConfig, work: Work) -> Mapping[str, Any]:
@@ -300,21 +325,21 @@ def _results(frame: Any, subject: Subject, run: OpenRun) -> dict[str, Any]:
     return {"model": subject.ref.key, "rows": len(frame), **_weights(subject)}
 
 
-def sweep_parts(config: SweepConfig) -> tuple[Directions, list[Readout], Design]:
+def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
     """Open what a sweep needs but the model; the layer that the fit chose is the default."""
-    from workbench.directions import open_directions
+    from workbench.directions import open_directions, open_map
     from workbench.readouts.ask import make_readout
     from workbench.sweeps import Design
 
-    directions = open_directions(config.directions)
+    opened = open_map if config.edit == "linear_map" else open_directions
+    directions: Steering = opened(config.directions)
     layers = config.layers
     if layers is None and "layer" in directions.info:
         layers = [int(directions.info["layer"])]
-    limits = {"floor": config.floor, "ceiling": config.ceiling}
     same = ("doses", "edit", "unit", "scope", "controls", "seed")
     design = Design(
         layers=layers,
-        thresholds={name: value for name, value in limits.items() if value is not None},
+        thresholds=config.numbers(),
         **{name: getattr(config, name) for name in same},
     )
     return directions, [make_readout(readout) for readout in config.readouts], design
@@ -332,10 +357,18 @@ def _preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
 
 def _preview_fit(config: FitConfig) -> Mapping[str, Any]:
     from workbench.activations import open_activations
-    from workbench.pipelines.fitting import recipe_of, rows_of
+    from workbench.pipelines.fitting import gives_map, recipe_of, rows_of
 
     acts = rows_of(config, open_activations(config.acts))
+    if gives_map(config):
+        return {"items": len(acts), "layers": 1 if config.layer is not None else len(acts.layers)}
     return previews.preview_fit(acts, recipe_of(config))
+
+
+def _preview_apply(config: ApplyConfig) -> Mapping[str, Any]:
+    from workbench.pipelines.frozen import preview
+
+    return preview(config)
 
 
 def _weights(subject: Subject) -> dict[str, Any]:
@@ -353,6 +386,7 @@ VERBS: dict[str, Callable[[], Verb]] = {
     "train": _train_verb,
     "cache": lambda: Verb(CacheConfig, _cache_inputs, _cache, previews.preview_cache),
     "fit": lambda: Verb(FitConfig, _fit_inputs, _fit, _preview_fit),
+    "apply": lambda: Verb(ApplyConfig, _apply_inputs, _apply, _preview_apply, shards=False),
     "measure": lambda: Verb(MeasureConfig, _measure_inputs, _measure, previews.preview_measure),
     "sweep": lambda: Verb(SweepConfig, _sweep_inputs, _sweep, _preview_sweep),
 }

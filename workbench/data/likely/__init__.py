@@ -1,0 +1,1 @@
+"""Likely and unlikely endings: a control for truth directions."""
