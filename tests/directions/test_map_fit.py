@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted import STAMP, Acts, planted
+from sklearn.base import BaseEstimator
 
 from workbench.directions import Directions
 from workbench.directions.map_fit import fit_map
@@ -100,3 +101,18 @@ def test_a_ridge_of_ones_own_reaches_the_method(acts):
     alone = RidgeMap(ridge=5.0).fit(acts.at(2), y, pairs=acts.columns["pair"])
     np.testing.assert_allclose(found.matrix(2), alone.W_, atol=1e-6)
     assert found.info["params"] == {"ridge": 5.0}
+
+
+def test_a_method_of_ones_own_needs_no_base_class(acts, monkeypatch):
+    class Half(BaseEstimator):
+        gives = "map"
+
+        def fit(self, X, y, *, groups=None, polarity=None, pairs=None):
+            d = X.shape[1]
+            self.W_, self.b_ = -0.5 * np.eye(d), np.zeros(d)
+            self.axis_ = X[y].mean(0) - X[~y].mean(0)
+            return self
+
+    monkeypatch.setattr(METHODS, "_factories", {**METHODS._factories, "half": Half})
+    found = fit_map(acts, method="half", layers=[1])
+    np.testing.assert_allclose(found.apply(acts.at(1), 1), acts.at(1) / 2)
