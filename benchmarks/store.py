@@ -246,11 +246,13 @@ def _read(subject: Subject, folder: Path) -> dict[str, Any]:
     return {
         **{f"{name}_ms": rounded(1000 * seconds) for name, seconds in wall.items()},
         "cpu_ms": rounded(1000 * cpu["ours"]),
+        "opened_cpu_ms": rounded(1000 * cpu["opened"]),
         "ratio_numpy": rounded(wall["numpy"] / wall["ours"]),
         "ratio_numpy_kept": rounded(wall["numpy"] / wall["kept"]),
         "ratio_numpy_stored": rounded(wall["numpy"] / wall["stored"]),
         "ratio_converted": rounded(wall["converted"] / wall["ours"]),
         "cpu_ratio_numpy": rounded(cpu["numpy"] / cpu["ours"]),
+        "cpu_ratio_numpy_kept": rounded(cpu["numpy"] / cpu["kept"]),
         "cpu_ratio_numpy_stored": rounded(cpu["numpy"] / cpu["stored"]),
         "cpu_ratio_converted": rounded(cpu["converted"] / cpu["ours"]),
         **verdict(wrong, 0),
