@@ -12,15 +12,18 @@ from sklearn.base import clone
 
 from workbench.directions.container import Directions
 from workbench.directions.fit import (
+    Columns,
     create,
     fit_one,
     layers_of,
     mean_norms,
     read_columns,
+    read_layer,
     refuse_missing,
     stacked,
 )
 from workbench.directions.linear_map import LinearMap
+from workbench.directions.map_check import explained
 from workbench.errors import ConfigError
 from workbench.types import ActivationsLike, ndarray
 
@@ -38,6 +41,8 @@ def fit_map(
     layers: Sequence[int] | None = None,
     name: str | None = None,
     target: Directions | None = None,
+    folds: int = 0,
+    seed: int = 0,
     **params: Any,
 ) -> LinearMap:
     """Fit one map at every layer; positive doses move items of label 0 towards label 1.
@@ -56,6 +61,10 @@ def fit_map(
         name: of the map, by default that of the label column.
         target: one direction, whose vector at each layer is the ``target`` of a method that has
             one, such as ``null_space``.
+        folds: fit also without each of so many parts of the pairs (of the groups, where they are
+            given) and keep in ``info["explained"]`` how much of the left-out differences' variance
+            the map foresees; 0 leaves that out.
+        seed: of the draw of parts.
         params: of the method.
 
     Raises:
@@ -71,6 +80,7 @@ def fit_map(
     chosen = layers_of(acts, layers)
     targets = _targets(estimator, acts, method, target, chosen)
     arrays: dict[str, Any] = {}
+    check = {"folds": folds, "seed": seed}
     infos = []
     for row, layer in enumerate(chosen):
         start = time.perf_counter()
@@ -78,7 +88,9 @@ def fit_map(
         fitted = fit_one(own, acts, layer, columns, method)
         for part, value in _arrays(fitted).items():
             arrays.setdefault(part, np.empty((len(chosen), *value.shape), np.float32))[row] = value
-        infos.append(getattr(fitted, "info_", {}))
+        infos.append(
+            {**getattr(fitted, "info_", {}), **_held_out(own, acts, layer, columns, check)}
+        )
         logger.info("%s: layer %d in %.1f s", method, layer, time.perf_counter() - start)
     return LinearMap(
         name=name or y,
@@ -94,10 +106,22 @@ def fit_map(
             "n": len(columns.y),
             "n_true": int(columns.y.sum()),
             **({} if target is None else {"target": target.label}),
+            **(check if folds else {}),
             **stacked(infos),
         },
         **arrays,
     )
+
+
+def _held_out(
+    estimator: Any, acts: ActivationsLike, layer: int, columns: Columns, check: dict[str, int]
+) -> dict[str, float]:
+    if not check["folds"]:
+        return {}
+    try:
+        return {"explained": explained(estimator, read_layer(acts, layer), columns, **check)}
+    except ValueError as error:
+        raise ConfigError(f"left-out parts at layer {layer}: {error}") from error
 
 
 def _arrays(fitted: Any) -> dict[str, ndarray]:
