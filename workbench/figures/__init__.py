@@ -10,6 +10,7 @@ from workbench.figures.dose import (
 from workbench.figures.layers import cosine_by_layer, layer_similarity_map
 from workbench.figures.scatter import scatter_map
 from workbench.figures.theme import DARK, LIGHT, Theme, theme_named
+from workbench.figures.transfer import transfer_grid
 from workbench.figures.truth import auc_by_layer, world_projections
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "realised_by_dose",
     "scatter_map",
     "theme_named",
+    "transfer_grid",
     "world_projections",
 ]

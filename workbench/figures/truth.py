@@ -168,6 +168,8 @@ def world_projections(
     title: str = "",
     axis: str = "projection (residual-stream units)",
     worlds: Sequence[str] = ("P", "S", "N", "A"),
+    reads: Mapping[str, float] | None = None,
+    gate: float = GATE,
 ) -> Any:
     """Draw, for every model, the mean projection of each world's claims with its interval.
 
@@ -179,8 +181,12 @@ def world_projections(
         title: what was projected, where.
         axis: what is read, with its unit.
         worlds: the order of the worlds.
+        reads: model -> AUC at which truth is read in it, the worse polarity's. Models below the
+            gate are drawn grayer, and the header says so.
+        gate: see above.
     """
     look = theme_named(theme)
+    reads = reads or {}
     models = list(dict.fromkeys(summary["organism"]))
     known = [*worlds, *sorted(set(summary["world"]) - set(worlds))]
     figure = blank_figure(
@@ -198,7 +204,8 @@ def world_projections(
         if rows.empty:
             continue
         offset = 0.28 - 0.56 * position / max(1, len(known) - 1)
-        glyphs = _add_world(figure, look, rows, world, position, offset, own)
+        gray = [reads.get(model, 1.0) < gate for model in rows["organism"]]
+        glyphs = _add_world(figure, look, rows, world, (position, offset), own, gray)
         dots.append(glyphs[-1])
         items.append((f"world {world}", glyphs))
     items += _own_key(figure, look, own)
@@ -206,7 +213,18 @@ def world_projections(
     tips = [("model", "@organism"), ("world", "@world"), ("mean", "@mean{0.000}")]
     tips += [("interval", "@low{0.000} to @high{0.000}"), ("n", "@n @unit")]
     add_hover(figure, dots, tips)
+    if reads:
+        below = any(value < gate for value in reads.values())
+        add_note(figure, look, gate_text(reads, gate), color=look.warning if below else None)
     return figure
+
+
+def gate_text(reads: Mapping[str, float], gate: float = GATE) -> str:
+    """Say how well truth is read in each model, and where that is not usable."""
+    told = ", ".join(f"{model} {value:.2f}" for model, value in reads.items())
+    below = [model for model, value in reads.items() if value < gate]
+    verdict = f"not usable below {gate:.2f}: {', '.join(below)}" if below else "usable in all"
+    return f"Held-out truth AUC: {told}; {verdict}"
 
 
 def _add_world(
@@ -214,24 +232,28 @@ def _add_world(
     look: Theme,
     rows: pd.DataFrame,
     world: str,
-    position: int,
-    offset: float,
+    place: tuple[int, float],
     own: Mapping[str, str],
+    gray: Sequence[bool],
 ) -> list[Any]:
     from bokeh.models import ColumnDataSource
 
+    position, offset = place
     source = ColumnDataSource(arrays(rows))
     source.data["at"] = [(model, offset) for model in rows["organism"]]
     color = look.palette[position % len(look.palette)]
-    bar = figure.segment("low", "at", "high", "at", source=source, color=color, line_width=2.4)
+    colors = [blend(color, look.unusable, 0.6) if dull else color for dull in gray]
+    source.data["color"] = colors
+    bar = figure.segment("low", "at", "high", "at", source=source, color="color", line_width=2.4)
     is_own = [own.get(model) == world for model in rows["organism"]]
-    source.data["ring"] = [look.ink if mine else color for mine in is_own]
+    pairs = zip(is_own, colors, strict=True)
+    source.data["ring"] = [look.ink if mine else drawn for mine, drawn in pairs]
     source.data["size"] = [15 if mine else 9 for mine in is_own]
     dot = figure.scatter(
         "mean",
         "at",
         source=source,
-        fill_color=color,
+        fill_color="color",
         line_color="ring",
         line_width=2,
         size="size",
