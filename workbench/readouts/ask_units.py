@@ -43,7 +43,7 @@ class Piece:
 
 def ask_in_units(
     subject: Subject,
-    readouts: Sequence[ReadoutLike],
+    readouts: Sequence[ReadoutLike] | Asked,
     sets: Sequence[Sequence[Arm]],
     run: OpenRun,
     *,
@@ -58,7 +58,7 @@ def ask_in_units(
     Returns:
         For each set one outcome for each arm, as ``ask``; None where other shares are not done.
     """
-    asked = Asked.of(subject, readouts)
+    asked = readouts if isinstance(readouts, Asked) else Asked.of(subject, readouts)
     pieces = list(cut(asked.requests, sets))
     units = Units(run, len(pieces), _digest(asked.requests, sets))
     _answer(subject, asked, sets, pieces, units, progress)
@@ -170,7 +170,8 @@ def _digest(requests: Sequence[Request], sets: Sequence[Sequence[Arm]]) -> str:
 def _edit(edit: LayerEdit) -> list[Any]:
     arrays = {"": edit.v, **edit.weights}
     hashes = [[name, _hash(array)] for name, array in sorted(arrays.items())]
-    return [edit.layer, edit.name, hashes, edit.dose, edit.scope, sorted(edit.rows.items())]
+    kind = [edit.name, type(edit.edit).__name__]
+    return [edit.layer, kind, hashes, edit.dose, edit.scope, sorted(edit.rows.items())]
 
 
 def _hash(array: np.ndarray) -> str:

@@ -1,0 +1,52 @@
+"""From the settings of a sweep to its parts: the file that the edit takes, and its numbers."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from workbench.directions import Directions, LinearMap
+from workbench.errors import FormatError
+from workbench.pipelines.settings import SweepConfig
+from workbench.pipelines.verbs import sweep_parts
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+MAP, DIRECTIONS = (str(FIXTURES / f"{kind}_v1.safetensors") for kind in ("map", "directions"))
+
+
+def parts(**settings):
+    given = {"model": "tiny", "readouts": ["claims"], "doses": [1.0], **settings}
+    return sweep_parts(SweepConfig(**given))
+
+
+def test_a_map_is_opened_for_the_edit_that_takes_one():
+    found, _, design = parts(directions=MAP, edit="linear_map", keep_norm=True)
+    assert isinstance(found, LinearMap)
+    assert design.thresholds == {"keep_norm": True}
+    assert isinstance(parts(directions=DIRECTIONS)[0], Directions)
+    with pytest.raises(FormatError, match="no map file"):
+        parts(directions=DIRECTIONS, edit="linear_map")
+    with pytest.raises(FormatError, match="no directions file"):
+        parts(directions=MAP, edit="add")
+
+
+@pytest.mark.parametrize(
+    ("edit", "numbers"),
+    [
+        ("cap", {"floor": -1.0}),
+        ("rescale", {"factor": 0.0}),
+        ("replace", {"value": "center"}),
+        ("replace", {"value": 2.5}),
+        ("affine", {"scale": 0.5, "offset": 1.0}),
+        ("project_to_subspace", {"inside": 0.0, "outside": 1.0}),
+    ],
+)
+def test_numbers_of_the_edit_are_passed_on_where_they_were_given(edit, numbers):
+    assert parts(directions=DIRECTIONS, edit=edit, **numbers)[2].thresholds == numbers
+
+
+def test_a_number_that_is_none_is_refused():
+    with pytest.raises(ValidationError):
+        parts(directions=DIRECTIONS, edit="replace", value="mean")
+    with pytest.raises(ValidationError):
+        parts(directions=DIRECTIONS, edit="rescale", factor=float("inf"))
