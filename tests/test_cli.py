@@ -497,3 +497,4 @@ def test_a_registered_thing_is_described_by_its_parameters(run):
     code, out, _ = run("show", "readout", "trust_game")
     assert code == 0
     assert "counterparts" in out
+    assert "needs: polarity\ngives: direction" in run("show", "method", "ttpd")[1]

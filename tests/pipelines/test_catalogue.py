@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.directions import open_directions
+from workbench.directions.exchange import export_directions
 from workbench.errors import FormatError
 from workbench.pipelines.catalogue import describe, verify_path
 
@@ -19,3 +21,14 @@ def test_a_map_file_is_shown_and_verified_as_what_it_is(tmp_path):
     (tmp_path / "flipped.safetensors").write_bytes(data)
     with pytest.raises(FormatError, match="'sha256' does not agree"):
         verify_path(tmp_path / "flipped.safetensors")
+
+
+def test_a_file_of_another_program_is_told_by_its_content(tmp_path):
+    source = open_directions(
+        Path(__file__).parent.parent / "fixtures" / "directions_v1.safetensors"
+    )
+    own = source[source.names[0]].select([layer for layer in source.layers if layer])
+    file = export_directions(own, tmp_path / "own.gguf", edit="add")
+    assert "control" in str(describe([str(file)])).lower()
+    with pytest.raises(FormatError, match="neither a run folder nor a store"):
+        describe([str(tmp_path)])

@@ -12,8 +12,11 @@ import pytest
 
 from workbench.activations import Activations, open_activations, pack
 from workbench.directions import fit_truth, open_directions
-from workbench.errors import ConfigError, UnknownNameError
-from workbench.pipelines import jobs
+from workbench.directions.map_fit import fit_map
+from workbench.directions.map_io import open_map
+from workbench.errors import ConfigError, FormatError, UnknownNameError
+from workbench.pipelines import job_file, jobs
+from workbench.pipelines.catalogue import describe, verify_path
 from workbench.pipelines.settings import FitConfig, JobsConfig
 from workbench.pipelines.verbs import carry_out, plan
 from workbench.runs import read_run
@@ -92,14 +95,14 @@ def frames_equal(left, right):
 
 
 def test_lists_give_the_full_product_each_fit_once(place):
-    found = jobs.expand(JobsConfig.model_validate(MANY))
+    found = job_file.expand(JobsConfig.model_validate(MANY))
     assert len(found) == 2 * 2 * 2 * 2 + 1
     assert [job.number for job in found] == list(range(17))
     assert len({job.config.model_dump_json() for job in found}) == 17
     twice = JobsConfig.model_validate({"job": [MANY["job"][0], MANY["job"][0]]})
-    assert len(jobs.expand(twice)) == 16
+    assert len(job_file.expand(twice)) == 16
     every = {"acts": "one", "recipe": "quick.toml", "layer": "all", "topic": "each"}
-    found = jobs.expand(JobsConfig.model_validate({"job": [every]}))
+    found = job_file.expand(JobsConfig.model_validate({"job": [every]}))
     assert {(job.config.layer, job.topic) for job in found} == {
         (layer, topic) for layer in (1, 2, 3, 4) for topic in "abc"
     }
@@ -112,7 +115,7 @@ def test_jobs_give_what_each_fit_gives_alone(place):
     evidence = pd.read_parquet(done.path / "evidence.parquet")
     assert evidence.columns[:4].tolist() == ["job", "acts", "recipe", "items"]
     assert sorted(set(evidence["job"])) == list(range(17))
-    for job in jobs.expand(JobsConfig.model_validate(MANY))[::5]:
+    for job in job_file.expand(JobsConfig.model_validate(MANY))[::5]:
         acts = open_activations(job.config.acts).where(**job.config.where)
         recipe = jobs.recipe_of(job.config)
         checks = {"two": open_activations("two")} if job.config.check else {}
@@ -135,7 +138,7 @@ def test_jobs_give_what_each_fit_gives_alone(place):
 
 
 def first_alike(job):
-    every = jobs.expand(JobsConfig.model_validate(MANY))
+    every = job_file.expand(JobsConfig.model_validate(MANY))
     return next(other.number for other in every if other.same == job.same)
 
 
@@ -257,6 +260,8 @@ def test_a_dry_run_shows_the_jobs_and_what_they_read(place):
         ({"topic": ["x"]}, ConfigError, "no topic 'x' in one; topics there: a, b, c"),
         ({"method": "mass_men"}, UnknownNameError, "Did you mean 'mass_mean'"),
         ({"method": {"center": True}}, ConfigError, "has no name"),
+        ({"method": {"name": "lda", "shrink": 1}}, ConfigError, "has no parameter 'shrink'"),
+        ({"method": "ridge_map"}, ConfigError, "gives a map, not a direction"),
         ({"recipe": "truht"}, UnknownNameError, "Did you mean 'truth'"),
         ({"layer": []}, ConfigError, "layer is an empty list"),
         ({"layers": [1]}, ConfigError, "job.0.layers"),
@@ -298,3 +303,34 @@ def test_a_methods_own_parameters_and_not_the_recipes_go_with_another_method(pla
     assert (other.fit.method, other.fit.params) == ("lda", {})
     own = FitConfig(acts="one", recipe="own.toml", method="lda", params={"shrinkage": 0.5})
     assert jobs.recipe_of(own).fit.params == {"shrinkage": 0.5}
+
+
+def test_a_method_that_gives_a_map_leaves_a_map(place):
+    settings = {"acts": "one", "method": "ridge_map", "pairs": "pair", "layer": 3}
+    acts = planted()
+    pair = [f"{f}{p}" for f, p in zip(acts.columns["fact"], acts.columns["polarity"], strict=True)]
+    columns = {**acts.columns, "pair": np.array(pair)}
+    whole = Activations.from_values(acts.values, columns, model=STAMP, layers=acts.layers)
+    write_store(whole, place / "paired")
+    settings["acts"] = "paired"
+    assert plan("fit", settings).result["layers"] == 1
+    done = carry_out("fit", settings)
+    found, wanted = (
+        open_map(done.path),
+        fit_map(whole, method="ridge_map", pairs="pair", layers=[3]),
+    )
+    np.testing.assert_array_equal(found.W, wanted.W)
+    assert found.layers == (3,)
+    assert describe([str(done.path / "map.safetensors")])["names"] == "truth"
+    (said,) = verify_path(done.path).values()
+    assert said == "format linear map, name truth, layers 1"
+
+
+def test_directions_of_many_jobs_are_verified_one_by_one(place):
+    done = carry_out("fit", {"job": [MANY["job"][0]]})
+    checked = verify_path(done.path)
+    assert len(checked) == 8
+    file = next((done.path / "directions").iterdir())
+    file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
+    with pytest.raises(FormatError, match=file.name):
+        verify_path(done.path)

@@ -73,8 +73,6 @@ def verify_path(path: Path) -> Row:
     if path.suffix == ".safetensors" and is_map(path):
         kept = open_map(path)
         return {"format": "linear map", "name": kept.name, "layers": len(kept.layers)}
-    if path.suffix == ".safetensors" and is_map(path):
-        return {"format": "linear-map", "layers": len(open_map(path).layers)}
     if path.suffix == ".safetensors":
         found = open_directions(path)
         return {"format": "directions", "names": len(found.names), "layers": len(found.layers)}
@@ -183,23 +181,12 @@ def _path(path: Path) -> Row:
 
 
 def _safetensors(path: Path) -> Row:
-    """Tell directions from a map and from files of other programs by what the header says."""
+    """Tell our own files from those of other programs by what the header says."""
     from workbench.directions.exchange import recognise
-    from workbench.directions.map_io import is_map, open_map
+    from workbench.directions.map_io import is_map
 
-    if not is_map(path):
-        return _directions(path) if recognise(path) == "directions" else _foreign(path)
-    found = open_map(path)
-    return {
-        "map": found.name,
-        "kind": found.kind,
-        "layers": f"{found.layers[0]} to {found.layers[-1]} ({len(found.layers)})",
-        "site": found.site,
-        "position": found.position,
-        "model": found.model.key,
-        "quantization": found.model.quantization,
-        "info": ", ".join(sorted(found.info)),
-    }
+    own = is_map(path) or recognise(path) == "directions"
+    return _directions(path) if own else _foreign(path)
 
 
 def _foreign(path: Path) -> Row:

@@ -169,9 +169,9 @@ def _train_verb() -> Verb:
 
 
 def _jobs_verb() -> Verb:
-    from workbench.pipelines import jobs
+    from workbench.pipelines import job_file
 
-    return Verb(JobsConfig, jobs.inputs_of, _fit_jobs, jobs.preview)
+    return Verb(JobsConfig, job_file.inputs_of, _fit_jobs, job_file.preview)
 
 
 def _model_inputs(config: Any) -> list[Path]:
