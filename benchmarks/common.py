@@ -186,6 +186,7 @@ def _tiny(options: Options, dtype: str) -> Subject:
         own = "float32" if dtype == "auto" else dtype
         subject = wb.load(folder, dtype=own, device=options.device)
     subject.ref = replace(subject.ref, base="tiny")
+    subject.stamp = replace(subject.stamp, key="tiny")
     return subject
 
 

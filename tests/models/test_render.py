@@ -347,3 +347,19 @@ def test_smollm2_chats_are_the_templates_ids_and_read_back(real_subject, chat):
     read = words(real_subject.renderer, rendered)
     for role in ("system", "user", "assistant"):
         assert read.get(role, []) == [m["content"] for m in chat if m["role"] == role]
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_many_at_once_are_what_each_alone_is(renderer_of, bos):
+    renderer = renderer_of("chatml", bos=bos)
+    texts = ["A city", "the answer is B.", "C"]
+    asked = [[{"role": "user", "content": text}] for text in texts]
+    answered = [[*chat, {"role": "assistant", "content": "D to E"}] for chat in asked]
+    for items in (texts, [*asked, *answered], [texts[0], asked[1]], []):
+        assert renderer.render_many(items) == [renderer.render(item) for item in items]
+    assert renderer.render_many(texts, "chat", False) == [
+        renderer.render(text, "chat", add_generation_prompt=False) for text in texts
+    ]
+    for wrong in (["A", " "], [asked[0], [{"role": "user", "content": " "}]]):
+        with pytest.raises(ConfigError):
+            renderer.render_many(wrong)

@@ -45,16 +45,25 @@ class Job:
     """The first prompts, rendered."""
 
     def rows(self, first: int, stop: int) -> list[Row]:
-        """Return some prompts as rendered."""
-        begun = max(first, min(stop, len(self.kept)))
-        return [*self.kept[first:begun], *(self._render(row) for row in range(begun, stop))]
-
-    def _render(self, row: int) -> Row:
-        """Render one prompt.
+        """Return some prompts as rendered.
 
         Raises:
-            ConfigError: it cannot be rendered; its id is named.
+            ConfigError: one cannot be rendered; its id is named.
         """
+        begun = max(first, min(stop, len(self.kept)))
+        return [*self.kept[first:begun], *self._rendered(begun, stop)]
+
+    def _rendered(self, first: int, stop: int) -> list[Row]:
+        many = getattr(self.subject.renderer, "render_many", None)
+        if many is None or first == stop:
+            return [self._render(row) for row in range(first, stop)]
+        given = {name: value for name, value in self.options.items() if value is not None}
+        try:
+            return [Row.of(one) for one in many(self.prompts.items[first:stop], **given)]
+        except ConfigError:
+            return [self._render(row) for row in range(first, stop)]  # says which it is
+
+    def _render(self, row: int) -> Row:
         given = {name: value for name, value in self.options.items() if value is not None}
         try:
             return Row.of(self.subject.renderer.render(self.prompts.items[row], **given))

@@ -97,7 +97,7 @@ class ChatRenderer:
         if isinstance(item, str) and render != "chat":
             if system is not None or add_generation_prompt or template_kwargs:
                 raise ConfigError("a bare text takes no system=, header or template keywords")
-            return self._bare(item)
+            return self._texts([item])[0]
         if render == "bare":
             raise ConfigError(
                 f"render='bare' takes a text, got {type(item).__name__}: {item!r:.80}"
@@ -105,9 +105,28 @@ class ChatRenderer:
         chat = _checked(item)
         if system is not None:
             chat = _with_system(chat, system)
-        if add_generation_prompt is None:
-            add_generation_prompt = chat[-1]["role"] != "assistant"
-        return self._chat(chat, add_generation_prompt, template_kwargs)
+        return self._chats([chat], [_ends(chat, add_generation_prompt)], template_kwargs)[0]
+
+    def render_many(
+        self,
+        items: Sequence[Any],
+        render: str = "auto",
+        add_generation_prompt: bool | None = None,
+    ) -> list[Rendered]:
+        """Render each item as ``render`` does, in one call of the tokenizer where all are alike.
+
+        A fast tokenizer spreads that call over the processor's cores.
+
+        Raises:
+            ValueError, ConfigError: as ``render``; which item it was is not said.
+        """
+        texts = {isinstance(item, str) for item in items}
+        if render == "auto" and texts == {True} and not add_generation_prompt:
+            return self._texts(items)
+        if render == "chat" or (render == "auto" and texts == {False}):
+            chats = [_checked(item) for item in items]
+            return self._chats(chats, [_ends(chat, add_generation_prompt) for chat in chats], {})
+        return [self.render(item, render, None, add_generation_prompt) for item in items]
 
     def collate(self, rendered: Sequence[Rendered], side: str = "left") -> Batch:
         """Pad into one batch; position ids count real tokens, so the side changes no number."""
@@ -127,17 +146,22 @@ class ChatRenderer:
         spans = {name: flags.to(device) for name, flags in _flags(rendered, starts, length).items()}
         return Batch(ids.to(device), mask.to(device), positions.to(device), spans)
 
-    def _bare(self, text: str) -> Rendered:
-        if not text.strip():
-            raise ConfigError(f"the text {text!r} is empty; give it words or drop the item")
-        coded = self.tokenizer(text, return_special_tokens_mask=True)
-        added = coded["special_tokens_mask"]
-        ids = self._known(coded["input_ids"])
-        if not getattr(self.tokenizer, "is_fast", False):  # there the mask marks ids, not origin
-            added = [0] * len(ids)
-        return Rendered(ids, {"content": _runs([not flag for flag in added])})
+    def _texts(self, texts: Sequence[str]) -> list[Rendered]:
+        for text in texts:
+            if not text.strip():
+                raise ConfigError(f"the text {text!r} is empty; give it words or drop the item")
+        rendered = []
+        for coded in self._coded(texts, return_special_tokens_mask=True):
+            ids, added = coded["input_ids"], coded["special_tokens_mask"]
+            ids = self._known(ids)
+            if not getattr(self.tokenizer, "is_fast", False):  # there it marks ids, not origin
+                added = [0] * len(ids)
+            rendered.append(Rendered(ids, {"content": _runs([not flag for flag in added])}))
+        return rendered
 
-    def _chat(self, chat: Chat, header: bool, template_kwargs: Mapping[str, Any]) -> Rendered:
+    def _chats(
+        self, chats: Sequence[Chat], headers: Sequence[bool], template_kwargs: Mapping[str, Any]
+    ) -> list[Rendered]:
         kwargs = dict(template_kwargs)
         if self.thinks:
             kwargs.setdefault("enable_thinking", False)
@@ -147,10 +171,25 @@ class ChatRenderer:
                 "a chat need; load a checkpoint with a tokenizer.json"
             )
         kept = self._skeletons.setdefault(repr(sorted(kwargs.items())), {})
-        layout = lay_out(self._writer(kwargs), self._turns(chat), header, kept)
-        coded = self.tokenizer(layout.text, add_special_tokens=False, return_offsets_mapping=True)
-        ids = self._known(coded["input_ids"])
-        return Rendered(ids, self._spans(layout, ids, coded["offset_mapping"]))
+        write = self._writer(kwargs)
+        layouts = [
+            lay_out(write, self._turns(chat), header, kept)
+            for chat, header in zip(chats, headers, strict=True)
+        ]
+        texts = [layout.text for layout in layouts]
+        rendered = []
+        options = {"add_special_tokens": False, "return_offsets_mapping": True}
+        for layout, coded in zip(layouts, self._coded(texts, **options), strict=True):
+            ids = self._known(coded["input_ids"])
+            rendered.append(Rendered(ids, self._spans(layout, ids, coded["offset_mapping"])))
+        return rendered
+
+    def _coded(self, texts: Sequence[str], **options: bool) -> list[Mapping[str, Any]]:
+        """Return what the tokenizer makes of each text, in one call for several."""
+        if len(texts) == 1:
+            return [self.tokenizer(texts[0], **options)]
+        coded = self.tokenizer(list(texts), **options)
+        return [{name: coded[name][row] for name in coded} for row in range(len(texts))]
 
     def _turns(self, chat: Chat) -> list[Turn]:
         """One turn a message; a system text joins the next one where it has no role of its own."""
@@ -269,6 +308,13 @@ def _checked(item: Any) -> Chat:
     if not item:
         raise ConfigError("the chat is empty; give it at least one message")
     return [_message(message, number) for number, message in enumerate(item)]
+
+
+def _ends(chat: Chat, add_generation_prompt: bool | None) -> bool:
+    """Whether the header of an answer follows; by default after anybody but the assistant."""
+    if add_generation_prompt is None:
+        return chat[-1]["role"] != "assistant"
+    return add_generation_prompt
 
 
 def _message(message: Any, number: int) -> dict[str, str]:
