@@ -32,7 +32,7 @@ from workbench.activations.seal import (
     chunk_rows,
     descriptor,
 )
-from workbench.activations.skeleton import SLACK, Filled, Room, reserve_values
+from workbench.activations.skeleton import Filled, reserve_values, room_for
 from workbench.errors import ConfigError, FormatError
 
 
@@ -44,8 +44,7 @@ def shard_pieces(block: Block, manifest: Manifest) -> list[bytes | memoryview]:
     Raises:
         ConfigError: an item column that HDF5 cannot hold.
     """
-    texts = sum(len(text) for name in manifest.columns for text in block.columns[name].astype(str))
-    room = Room(block.values.nbytes * 2 + block.norms.nbytes * 2 + 64 * texts + SLACK)
+    room = room_for(block, manifest.columns)
     with h5py.File(room, "w") as file:
         reserve_values(file, block.values.shape, manifest.dtype)
         mark(file, manifest, block.first, block.stop)

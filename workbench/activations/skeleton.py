@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ import h5py
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from workbench.activations.layout import STORED
+from workbench.activations.layout import STORED, Block
 from workbench.activations.seal import Seal, checksums, chunk_offsets, chunk_rows, gaps, sum_pieces
 
 SLACK = 16 << 20
-"""Room for what HDF5 writes of its own, with a margin; only what is touched takes memory."""
+"""For what HDF5 writes of its own; only what is touched takes memory."""
 
 
 class Room:
@@ -59,6 +59,17 @@ class Room:
         return self.length
 
     def flush(self) -> None: ...
+
+
+def room_for(block: Block, columns: Sequence[str]) -> Room:
+    """Return room for a block: its chunks, its norms, and ample for its columns."""
+    layers, n, d = block.values.shape
+    itemsize = block.values.itemsize
+    rows = chunk_rows(n, d, itemsize)
+    chunks = layers * -(-n // rows) * rows * d * itemsize
+    texts = sum(len(text) for name in columns for text in block.columns[name].astype(str))
+    items = (len(columns) + 1) * len(block.columns["id"])
+    return Room(chunks + block.norms.nbytes + 4 * texts + 128 * items + SLACK)
 
 
 def reserve_values(file: h5py.File, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
