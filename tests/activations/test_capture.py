@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from workbench.activations import open_activations, verify
-from workbench.activations.capture import capture
 from workbench.activations.batches import cut_batches
+from workbench.activations.capture import capture
 from workbench.activations.forwards import to_stored
 from workbench.engine.pool import parse_position, pool, token_mask
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
@@ -313,6 +313,35 @@ def test_a_runner_that_changes_its_dtype_midway_is_refused(tmp_path):
         capture(subject, prompts_of(), out=tmp_path, shard_rows=4)
 
 
+def test_a_dtype_that_changes_within_a_shard_is_refused():
+    class Fickle(CountingRunner):
+        def capture(self, subject, batch, reads):
+            self.dtype = torch.float32 if self.batches else torch.bfloat16
+            return super().capture(subject, batch, reads)
+
+    subject = fake_subject()
+    subject.runner = Fickle()
+    with pytest.raises(MismatchError, match=r"gave torch\.bfloat16 and now gives torch\.float32"):
+        capture(subject, prompts_of(), budget=40)
+
+
+@pytest.mark.parametrize(
+    ("n", "length", "rows"), [(100, 4, 100), (600, 4, 300), (5000, 4, 2500), (3000, 40, 409)]
+)
+def test_shards_of_short_prompts_hold_more_but_two_there_are(n, length, rows):
+    records = [{"id": str(row), "text": "a" * (length - 1)} for row in range(n)]
+    acts = capture(fake_subject(), PromptSet.from_records(records), layers=[0])
+    assert acts.manifest.shards[0] == (0, rows)
+
+
+def test_prompts_beyond_what_is_kept_are_rendered_again(monkeypatch, tmp_path):
+    prompts = prompts_of(600)
+    expected = capture(fake_subject(), prompts, shard_rows=100)
+    monkeypatch.setattr("workbench.activations.job.KEPT_TOKENS", 5000)
+    acts = capture(fake_subject(), prompts, shard_rows=100)
+    np.testing.assert_array_equal(acts.values, expected.values)
+
+
 def test_progress_counts_items_and_never_falls(tmp_path):
     seen = []
     for _ in range(2):
@@ -352,6 +381,15 @@ def test_large_items_make_smaller_shards(monkeypatch):
     monkeypatch.setattr("workbench.activations.job.SHARD_BYTES", 3 * DEPTH * WIDTH * 4)
     acts = capture(fake_subject(), prompts_of())
     assert acts.manifest.shards == ((0, 3), (3, 6), (6, 9), (9, 11))
+
+
+def test_large_items_make_a_small_last_shard_for_which_everybody_waits(monkeypatch):
+    monkeypatch.setattr("workbench.activations.job.LAST_BYTES", 3 * DEPTH * WIDTH * 4)
+    acts = capture(fake_subject(), prompts_of())
+    assert acts.manifest.shards[-1] == (9, 11)
+    assert [stop - first for first, stop in acts.manifest.shards] == [3, 3, 3, 2]
+    asked = capture(fake_subject(), prompts_of(), shard_rows=6)
+    assert asked.manifest.shards == ((0, 6), (6, 11))
 
 
 @pytest.mark.parametrize("position", ["last", "mean:content", "all", "offset:-2"])

@@ -73,6 +73,49 @@ def test_padding_side_order_and_pad_id_change_no_value(pad, family, subject_of):
         torch.testing.assert_close(left[2][row], right[2][row], rtol=0, atol=1e-4)
 
 
+@pytest.mark.thorough
+def test_pads_on_the_right_need_no_mask_in_any_family(any_family, subject_of):
+    subject = subject_of(any_family)
+    seen = []
+    handle = subject.blocks[0].register_forward_pre_hook(
+        lambda _module, _args, kwargs: seen.append(kwargs.get("attention_mask")), with_kwargs=True
+    )
+    every = [Read(layers=(layer,), position="all") for layer in (0, 3)]
+    found = HookRunner().capture(subject, batch_of(subject, side="right"), every)
+    handle.remove()
+    assert len(seen) == 1
+    for layer, values in zip((0, 3), found, strict=True):
+        for row, ids in enumerate(PROMPTS):
+            expected = plainly(subject, ids, layer)
+            close = 2e-3 if any_family in ("qwen3_next", "qwen3_5_text") else 1e-4
+            torch.testing.assert_close(values[row][0], expected, rtol=0, atol=close)
+
+
+def test_attention_takes_no_mask_for_pads_on_the_right_alone(make_subject):
+    subject, seen = make_subject("llama"), []
+    subject.blocks[0].register_forward_pre_hook(
+        lambda _module, _args, kwargs: seen.append(kwargs["attention_mask"]), with_kwargs=True
+    )
+    for side in ("right", "left"):
+        HookRunner().capture(subject, batch_of(subject, side=side), READS)
+    assert seen[0] is None
+    assert seen[1] is not None
+
+
+def test_edits_of_the_last_token_see_the_pads_on_the_right(subject_of, make_edit):
+    subject, runner = subject_of("qwen3"), HookRunner()
+    arm = (make_edit("add", 1, 3.0, "last"),)
+    read = [Read(layers=(3,), position="all")]
+    with runner.intervene(subject, [arm]):
+        (together,) = runner.capture(subject, batch_of(subject, side="right"), read)
+        for row, ids in enumerate(PROMPTS):
+            (alone,) = runner.capture(subject, batch_of(subject, [ids]), read)
+            torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-4)
+    (clean,) = runner.capture(subject, batch_of(subject, side="right"), read)
+    assert (together[0][0, -1] - clean[0][0, -1]).abs().max() > 0.1
+    torch.testing.assert_close(together[0][0, :-1], clean[0][0, :-1], rtol=0, atol=1e-4)
+
+
 def test_no_block_after_the_deepest_runs_and_no_head(tiny_subject):
     ran = []
     watched = {**tiny_subject.blocks, "head": tiny_subject.model.get_output_embeddings()}

@@ -78,6 +78,17 @@ def test_single_tokens_keep_their_bits_and_means_are_float32(dtype):
     torch.testing.assert_close(mean[1], h[1, 1:].float().mean(0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("text", ["mean:user", "mean:holes"])
+def test_a_mean_of_one_run_or_of_several_is_that_of_its_tokens(dtype, text):
+    holes = torch.tensor([[0, 0, 1, 1, 0, 1], [0, 1, 0, 1, 0, 0]]).bool()
+    h = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    mask = tokens(text, {"user": USER, "holes": holes})
+    mean = pool(h, mask, parse_position(text))
+    for row in range(2):
+        torch.testing.assert_close(mean[row], h[row][mask[row]].float().mean(0))
+
+
 def test_pads_reach_no_mean_even_when_they_are_not_finite():
     h = torch.randn(2, 6, 4)
     h[0, :2] = float("nan")

@@ -52,7 +52,7 @@ def capture(
         subject: the model under study, with a runner.
         prompts: texts or chats; their columns are kept beside the values, and so is the text.
         layers: ``all``, or block indices.
-        site: ``resid_post``.
+        site: ``resid_post``, ``resid_pre``, ``attn_out`` or ``mlp_out``: see `engine.sites`.
         position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]`` or
             ``offset:-2``.
         reads: several reads from one pass, as ``Read`` or ``position`` or ``site@position``; a
@@ -64,7 +64,8 @@ def capture(
         add_generation_prompt: end a chat with the assistant's header.
         dtype: store as ``bfloat16``, ``float16`` or ``float32``; by default what the read gives
             (the model's dtype for single tokens, float32 for means).
-        shard_rows: items in a shard; by default 256, fewer where they are large.
+        shard_rows: items in a shard; by default 256, more where they are short, fewer where their
+            values are large. Rows of one shard are sorted into batches together.
         budget: tokens of one batch, pads included; halved where a batch does not fit the device.
         shard: ``(i, n)`` or ``"i/n"``: do only the shards whose number leaves i when divided by n.
             Several processes fill one ``out`` side by side; the last one closes it.
