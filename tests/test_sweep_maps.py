@@ -10,7 +10,8 @@ import workbench as wb
 from workbench.directions import Directions
 from workbench.directions.linear_map import LinearMap
 from workbench.errors import ConfigError, MismatchError
-from workbench.sweeps import Design, _seed, plan_sweep
+from workbench.sweeps import Design, plan_sweep
+from workbench.sweeps.controls import state as _seed
 from workbench.types import LogitsRead, Measurement, Request
 
 IDS = [(20, 30, 40, 50), (60, 70, 80), (90, 100, 110, 120, 130)]

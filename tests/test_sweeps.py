@@ -82,7 +82,7 @@ def test_the_zero_dose_is_the_model_as_measured(tiny_subject):
 
 
 def test_random_controls_have_the_same_length_stay_over_doses_and_follow_the_seed(tiny_subject):
-    from workbench.sweeps import _random
+    from workbench.sweeps.controls import random_versions as _random
 
     own = directions(tiny_subject)
     first, again = (dict(_random(own, (1, 2), 3, seed=4)) for _ in range(2))

@@ -56,7 +56,7 @@ def swept(frame: pd.DataFrame, how: How) -> pd.DataFrame:
         raise ConfigError(
             f"no column {how.unit!r} to resample; columns: {', '.join(frame.columns)}"
         )
-    table = frame[frame["dose"].notna() | (frame["control"] == "prompt")]
+    table = frame[frame["dose"].notna() | frame["control"].str.startswith("prompt")]
     if table["dose"].isna().all():
         raise ConfigError("no row has a dose; give the results table of a sweep")
     seeded = table["train_seed"].notna() & table["organism"].notna()

@@ -7,9 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from workbench.errors import ConfigError
 from workbench.registry import READOUTS
-from workbench.types import Answered, Arm, Measurement, Progress, Readout, Request, Subject
+from workbench.types import (
+    Answered,
+    Arm,
+    Measurement,
+    Progress,
+    Read,
+    Readout,
+    Request,
+    Subject,
+    ndarray,
+)
 
 ReadoutLike = str | Mapping[str, Any] | Readout
 
@@ -21,6 +34,8 @@ class Outcome:
     measurements: list[Measurement]
     realised: float
     engaged: float
+    states: Float[ndarray, "n l d"] | None = None
+    """What was watched beside the readouts: requests x layers x width."""
 
 
 def make_readout(readout: ReadoutLike) -> Readout:
@@ -51,6 +66,9 @@ class Asked:
     requests: tuple[Request, ...]
     counts: tuple[int, ...]
     """How many of them are each readout's, in order."""
+    watched: tuple[int, ...] = ()
+    """Requests whose last read is not a readout's."""
+    watched_layers: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, subject: Subject, readouts: Sequence[ReadoutLike]) -> Asked:
@@ -60,10 +78,36 @@ class Asked:
         every = tuple(request for requests in asked for request in requests)
         return cls(made, every, tuple(map(len, asked)))
 
+    def watching(self, read: Read, rows: Sequence[int]) -> Asked:
+        """Return the same with one more read of some requests, which no readout sees."""
+        chosen = set(rows)
+        requests = tuple(
+            replace(request, reads=(*request.reads, read)) if number in chosen else request
+            for number, request in enumerate(self.requests)
+        )
+        return replace(
+            self, requests=requests, watched=tuple(sorted(chosen)), watched_layers=read.layers
+        )
+
     def outcomes(self, answered: Answered) -> list[Outcome]:
         """Score every readout once for each arm, its measurements in the order of readouts."""
         arms = zip(answered.values, answered.realised, answered.engaged, strict=True)
-        return [Outcome(self._score(values), *means) for values, *means in arms]
+        return [
+            Outcome(self._score(self._own(values)), realised, engaged, self._states(values))
+            for values, realised, engaged in arms
+        ]
+
+    def _own(self, values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Leave out what the readouts did not ask for."""
+        own = list(values)
+        for number in self.watched:
+            own[number] = own[number][:-1]
+        return own
+
+    def _states(self, values: Sequence[Sequence[Any]]) -> Float[ndarray, "n l d"] | None:
+        if not self.watched:
+            return None
+        return np.stack([np.asarray(values[number][-1], np.float32) for number in self.watched])
 
     def _score(self, values: Sequence[Sequence[Any]]) -> list[Measurement]:
         found: list[Measurement] = []
@@ -88,8 +132,18 @@ def ask(
         One outcome for each arm, its measurements in the order of ``readouts``. A value that is no
         finite number is there as invalid, ``out_of_range``.
     """
+    return ask_all(subject, Asked.of(subject, readouts), arms, progress=progress)
+
+
+def ask_all(
+    subject: Subject,
+    asked: Asked,
+    arms: Sequence[Arm] = ((),),
+    *,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Answer what is asked under every arm; one outcome for each."""
     assert subject.runner is not None, "a subject gets its runner in wb.load"
-    asked = Asked.of(subject, readouts)
     return asked.outcomes(subject.runner.answer(subject, asked.requests, arms, progress=progress))
 
 

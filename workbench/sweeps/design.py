@@ -1,0 +1,277 @@
+"""The layout of a sweep: windows of blocks, and in each a cell for every dose and control."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.directions import Directions, thresholds
+from workbench.directions.linear_map import LinearMap
+from workbench.engine.norms import residual_norms
+from workbench.errors import ConfigError
+from workbench.interventions import Gap, Intervention
+from workbench.registry import EDITS
+from workbench.sweeps.controls import RANDOM, Controls, Steering, order_of, versions
+from workbench.types import ActivationsLike, Arm, Subject
+
+Layers = Sequence[Any]
+"""Block indices, or windows of them."""
+PERCENTILE = "percentile"
+SIDES = ("floor", "ceiling")
+PER_LAYER = ("accumulate", "residual_target")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A prompt that asks for what a direction is to do: a system text, example turns, or both."""
+
+    name: str
+    system: str = ""
+    shots: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm of a sweep and what its rows say about it."""
+
+    direction: str
+    control: str
+    dose: float
+    arm: Arm
+    raw: float | None
+    """Residual-stream units, averaged over the window; None for edits whose dose is a blend."""
+    norm: float | None
+    gap: float | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all cells of one window have in common."""
+
+    edit: str
+    window: tuple[int, ...]
+    unit: str
+    scope: str
+    gap: Gap | None
+    thresholds: Mapping[str, Any]
+    side: str = "floor"
+    calibration: ActivationsLike | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of blocks: its cells, and for each the row of the arm that answers it."""
+
+    settings: Settings
+    cells: list[Cell]
+    arms: list[Arm]
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a sweep varies and what it keeps: see ``sweep`` for each."""
+
+    doses: Sequence[float | int]
+    edit: str = "add"
+    layers: Layers | None = None
+    unit: str = "raw"
+    gap: Gap | None = None
+    scope: str = "all"
+    controls: int | str | Sequence[int | str] = RANDOM
+    seed: int = 0
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
+    shuffled: Directions | None = None
+    baselines: Sequence[Baseline] = ()
+    per_layer: str = "accumulate"
+    side: str = "floor"
+    calibration: ActivationsLike | None = None
+
+    def windows(self, subject: Subject, directions: Steering) -> list[Window]:
+        """Lay out every window of blocks with its cells.
+
+        Raises:
+            WorkbenchError: what ``sweep`` refuses.
+        """
+        self._check(directions)
+        doses = sorted({0.0, *map(float, self.doses)})
+        controls = Controls.of(self.controls)
+        if self.unit == "norm" and directions.norms is None:
+            measured = residual_norms(subject, tuple(directions.layers))
+            directions = replace(directions, norms=measured)
+        found = []
+        for blocks in _windows(directions, self.layers):
+            settings = Settings(
+                self.edit, blocks, self.unit, self.scope, self.gap, self.thresholds, self.side,
+                self.calibration,
+            )  # fmt: skip
+            cells = list(self._cells(subject, directions, settings, doses, controls))
+            found.append(Window(settings, cells, *distinct(cells)))
+        return found
+
+    def _cells(
+        self,
+        subject: Subject,
+        directions: Steering,
+        settings: Settings,
+        doses: Sequence[float],
+        controls: Controls,
+    ) -> Iterator[Cell]:
+        for name in directions.names:
+            own = directions[name]
+            drawn = versions(own, settings.window, controls, self.seed, self.shuffled)
+            for control, steering in [("none", own), *drawn]:
+                for dose in doses:
+                    if control == "none" or dose:
+                        at = self._at(settings, control)
+                        yield _cell(subject, at, name, control, steering, dose)
+            for dose in doses if controls.noop else ():
+                if dose:
+                    yield _cell(subject, _idle(settings), name, "noop", own, dose)
+
+    def _at(self, settings: Settings, control: str) -> Settings:
+        """Return the settings of a control: thresholds by layer move with the vectors."""
+        kind, _, number = control.partition(":")
+        if kind != "layers":
+            return settings
+        order = order_of(settings.window, self.seed, int(number))
+        moved = {
+            name: {to: value[frm] for to, frm in zip(settings.window, order, strict=True)}
+            if isinstance(value, Mapping)
+            else value
+            for name, value in settings.thresholds.items()
+        }
+        return replace(settings, thresholds=moved)
+
+    def _check(self, directions: Steering) -> None:
+        """Refuse what would sweep nothing, or the wrong thing, without a word."""
+        EDITS.factory(self.edit)
+        if not len(self.doses):
+            raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
+        if self.edit == "cap" and not self.thresholds and self.unit != PERCENTILE:
+            raise ConfigError("a cap without floor or ceiling changes nothing; give one of them")
+        numbers = [name for name in self.thresholds if name != "keep_norm"]
+        if self.edit in ("add", "ablate") and numbers:
+            raise ConfigError(f"{self.edit} takes no {numbers[0]}; thresholds belong to cap")
+        if self.gap is not None and len(directions.names) > 1:
+            raise ConfigError(
+                f"a gap is along one direction, found {len(directions.names)}: "
+                f"{', '.join(directions.names)}; sweep directions[name] with its own gap"
+            )
+        if self.per_layer not in PER_LAYER or (
+            self.per_layer != PER_LAYER[0] and self.edit != "add"
+        ):
+            raise ConfigError(
+                f"per_layer {self.per_layer!r} for {self.edit}; give {' or '.join(PER_LAYER)}, the "
+                "second for add alone"
+            )
+        if self.unit == PERCENTILE:
+            self._check_percentiles(numbers)
+
+    def _check_percentiles(self, numbers: Sequence[str]) -> None:
+        if self.edit != "cap" or isinstance(self.calibration, type(None)):
+            raise ConfigError(
+                'unit "percentile" is for edit="cap", with calibration= the activations whose '
+                "percentiles count; doses are the percent of them that the cap moves"
+            )
+        if self.side not in SIDES or numbers:
+            raise ConfigError(
+                f"side {self.side!r} with {', '.join(numbers) or 'no threshold'}; percentile doses "
+                f"set the threshold themselves: give side={' or '.join(SIDES)} and no number"
+            )
+        wrong = [dose for dose in self.doses if not 0 <= dose < 100]
+        if wrong:
+            raise ConfigError(f"percentile dose {wrong[0]:g}; expected 0 (no cap) to under 100")
+
+
+def _windows(directions: Steering, layers: Layers | None) -> list[tuple[int, ...]]:
+    chosen = list(directions.layers) if layers is None else list(layers)
+    if not chosen:
+        raise ConfigError("layers is empty; name at least one block")
+    nested = [isinstance(entry, Sequence) for entry in chosen]
+    if any(nested) and not all(nested):
+        raise ConfigError(f"layers = {chosen!r} mixes blocks and windows; give one or the other")
+    windows: list[Any] = chosen if all(nested) else [chosen]
+    return [tuple(int(layer) for layer in window) for window in windows]
+
+
+def _idle(settings: Settings) -> Settings:
+    """Return a cap that no state reaches."""
+    if settings.edit != "cap":
+        raise ConfigError(f"control noop is for cap, not for {settings.edit}; leave it out")
+    return replace(
+        settings, unit="raw", thresholds={"floor": -math.inf, "ceiling": math.inf}, calibration=None
+    )
+
+
+def _cell(
+    subject: Subject, settings: Settings, name: str, control: str, steering: Steering, dose: float
+) -> Cell:
+    try:
+        intervention = _intervention(settings, steering, dose)
+    except ValueError as error:
+        raise ConfigError(f"sweep: {error}") from None
+    arm = intervention.arm(subject.stamp, gap=settings.gap)
+    if settings.edit != "add":  # a blend is no distance
+        return Cell(name, control, dose, arm, None, None, None)
+    return Cell(name, control, dose, arm, *amounts(arm, steering, settings))
+
+
+def amounts(
+    arm: Arm, steering: Steering, settings: Settings
+) -> tuple[float, float | None, float | None]:
+    """Return an added dose in raw units, residual norms and gaps, averaged over the window."""
+    raw = np.array([edit.dose for edit in arm])
+    norm = None
+    if steering.norms is not None:
+        rows = [steering.layers.index(layer) for layer in settings.window]
+        norm = float((raw / steering.norms[rows]).mean())
+    gap = float(raw.mean()) / settings.gap.value if settings.gap is not None else None
+    return float(raw.mean()), norm, gap
+
+
+def _intervention(settings: Settings, steering: Steering, dose: float) -> Intervention:
+    numbers, unit = dict(settings.thresholds), settings.unit
+    if unit == PERCENTILE:
+        unit = "raw"
+        if dose:
+            numbers[settings.side] = _threshold(settings, steering, dose)
+        dose = 1.0 if dose else 0.0
+    return Intervention.of(
+        settings.edit,
+        steering,
+        layers=settings.window,
+        dose=dose,
+        unit=unit,
+        scope=settings.scope,
+        **numbers,
+    )
+
+
+def _threshold(settings: Settings, steering: Steering, share: float) -> Mapping[int, float]:
+    """Return the threshold beyond which ``share`` percent of the calibration lies, by layer."""
+    if isinstance(steering, LinearMap) or settings.calibration is None:
+        raise ConfigError('unit "percentile" needs a direction and calibration= its activations')
+    along = "direction" if settings.side == "floor" else "opposite"
+    own = steering.select(settings.window)
+    return dict(thresholds(own, settings.calibration, share, along=along, draws=2))
+
+
+def distinct(cells: Sequence[Cell]) -> tuple[list[Arm], list[int]]:
+    """Merge arms that would do the same, such as the zero doses of all directions."""
+    arms: list[Arm] = []
+    seen: dict[Any, int] = {}
+    rows = []
+    for cell in cells:
+        key: Any = "zero"
+        if cell.dose:
+            key = tuple(edit.key for edit in cell.arm)
+        if key not in seen:
+            seen[key] = len(arms)
+            arms.append(cell.arm)
+        rows.append(seen[key])
+    return arms, rows
