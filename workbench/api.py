@@ -17,6 +17,7 @@ from workbench.directions import Directions, fit_layers
 from workbench.engine.doctor import doctor as examine
 from workbench.engine.doctor import quick_check, use_verdict
 from workbench.engine.doctor_report import Report
+from workbench.engine.norms import norms_for
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.interventions import EditLog, Gap, Intervention, SavedIntervention
 from workbench.library import Source, open_prompts
@@ -25,7 +26,7 @@ from workbench.models.embedded import cache_root
 from workbench.readouts.ask import ReadoutLike, ask
 from workbench.registry import ENGINES
 from workbench.results import table
-from workbench.types import Progress, Read, Subject, ndarray
+from workbench.types import LayerEdit, Progress, Read, Subject, ndarray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,6 +230,8 @@ def intervene(
     """Edit every forward of the model inside the with-block.
 
     ``subject.generate`` and any forward of ``subject.model`` are edited; masks come from the call.
+    Doses in units of the norm are fractions of what the directions hold, else of what eight plain
+    sentences show on the subject.
 
     Args:
         subject: the model under study.
@@ -242,8 +245,13 @@ def intervene(
         MismatchError: directions of another model.
     """
     assert subject.runner is not None, "a subject gets its runner in wb.load"
-    arm = tuple(edit for i in interventions for edit in i.arm(subject.stamp, gap=gap))
-    return subject.runner.intervene(subject, (arm,))
+    edits: list[LayerEdit] = []
+    for one in interventions:
+        if isinstance(one, Intervention):
+            edits += one.arm(subject.stamp, norms=norms_for(subject, one), gap=gap)
+        else:
+            edits += one.arm(subject.stamp, gap=gap)
+    return subject.runner.intervene(subject, (tuple(edits),))
 
 
 def gap(

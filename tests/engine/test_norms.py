@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import workbench as wb
 from workbench.directions import Directions
 from workbench.engine import norms
 from workbench.engine.hooks import HookRunner
@@ -51,6 +52,14 @@ def test_a_dose_in_norms_moves_by_that_fraction_of_what_was_measured(tiny_subjec
         RUNNER.generate(tiny_subject, ["A B C"], max_new_tokens=2)
     measured = norms.residual_norms(tiny_subject, along.layers)
     np.testing.assert_allclose([row.realised for row in log.rows], 0.25 * measured, rtol=1e-4)
+
+
+def test_the_public_verb_measures_them_too(tiny_subject):
+    along = directions(tiny_subject)
+    with wb.intervene(tiny_subject, [wb.Intervention.add(along, dose=-0.5, unit="norm")]) as log:
+        RUNNER.generate(tiny_subject, ["A B C"], max_new_tokens=2)
+    measured = norms.residual_norms(tiny_subject, along.layers)
+    np.testing.assert_allclose([row.realised for row in log.rows], -0.5 * measured, rtol=1e-4)
 
 
 def test_norms_that_the_directions_hold_are_used_and_nothing_is_measured(tiny_subject, monkeypatch):
