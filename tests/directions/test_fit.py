@@ -3,8 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted import planted
+from sklearn.base import BaseEstimator, clone
 
 from workbench.directions import fit_layers
+from workbench.directions.fit import fit_many
+from workbench.directions.paired import Paired
 from workbench.directions.ttpd import Ttpd
 from workbench.errors import ConfigError, FormatError, UnknownNameError
 
@@ -155,3 +158,27 @@ def test_pairs_reach_the_method_that_needs_them():
     found = fit_layers(acts, method="paired", pairs="fact")
     assert found.info["columns"]["pairs"] == "fact"
     assert found.info["n_pairs"].tolist() == [160] * 4
+
+
+@pytest.mark.parametrize("method", [Ttpd(), Paired()])
+def test_many_labelings_are_fitted_at_once_with_their_columns(method):
+    acts = planted(facts=10)
+    y, polarity = acts.columns["label"] == 1, acts.columns["polarity"]
+    columns = {"groups": acts.columns["topic"], "polarity": polarity, "pairs": acts.columns["fact"]}
+    Y = np.stack([y, ~y, y ^ (polarity < 0)], axis=1)
+    found = fit_many(method, acts.at(2), Y, columns)
+    for labels, coef in zip(Y.T, found, strict=True):
+        np.testing.assert_allclose(
+            clone(method).fit(acts.at(2), labels, **columns).coef_, coef, atol=1e-5
+        )
+
+
+def test_a_method_that_fits_one_labeling_at_a_time_is_fitted_to_each():
+    class Lone(BaseEstimator):
+        def fit(self, X, y, *, groups=None, polarity=None, pairs=None):
+            self.coef_ = X[y].sum(axis=0) + len(groups)
+            return self
+
+    X, Y = np.arange(12.0).reshape(4, 3), np.array([[1, 0], [0, 1], [1, 1], [0, 0]], bool)
+    columns = {"groups": np.arange(4), "polarity": None, "pairs": None}
+    np.testing.assert_array_equal(fit_many(Lone(), X, Y, columns), Y.T @ X + 4)

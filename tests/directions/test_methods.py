@@ -240,3 +240,13 @@ def test_the_evidence_holds_the_auc_of_t_g_and_the_classifiers_beside_it():
     ][["auc", "auc_classifier"]].to_numpy()
     np.testing.assert_allclose(row, expected, atol=1e-9)
     assert expected[0] != pytest.approx(expected[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_the_classifier_of_ttpd_does_not_depend_on_the_units(factor):
+    acts = planted()
+    X, y, p = acts.at(2).astype(float), acts.columns["label"], acts.columns["polarity"]
+    plain, scaled = (Ttpd().fit(Z, y, polarity=p) for Z in (X, X * factor))
+    np.testing.assert_allclose(
+        scaled.decision_function(X * factor), plain.decision_function(X), rtol=1e-6, atol=1e-9
+    )
