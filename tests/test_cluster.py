@@ -101,12 +101,21 @@ def _runs(pid):
         return False
 
 
+class TaskError(Exception):
+    """What Ray wraps an error of a task in."""
+
+    def __init__(self, cause):
+        super().__init__("a page of traceback")
+        self.cause = cause
+
+
 class StandIn(types.ModuleType):
     """The part of Ray that is used, in this process, in an order of its own."""
 
     def __init__(self):
         super().__init__("ray")
         self.said = []
+        self.exceptions = types.SimpleNamespace(RayTaskError=TaskError)
 
     def is_initialized(self):
         return False
@@ -127,7 +136,10 @@ class StandIn(types.ModuleType):
         return [references[-1]], references[:-1]
 
     def get(self, reference):
-        return reference()
+        try:
+            return reference()
+        except FormatError as error:
+            raise self.exceptions.RayTaskError(error) from None
 
     def cancel(self, reference):
         self.said.append("cancel")

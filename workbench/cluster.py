@@ -154,6 +154,8 @@ def _on_ray(call: Callable[[T], R], units: Sequence[T]) -> Iterator[tuple[int, R
         while pending:
             (ready, *_), _rest = ray.wait(list(pending), num_returns=1)
             yield pending.pop(ready), ray.get(ready)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error  # as it would have been raised here
     finally:
         for reference in pending:
             ray.cancel(reference)

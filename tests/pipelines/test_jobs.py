@@ -293,6 +293,8 @@ def test_a_single_fit_is_one_unit(place):
     assert done.status == "done"
     assert (done.path / "directions.safetensors").exists()
     assert carry_out("fit", single, shard="1/2").status == "reused"
+    with pytest.raises(ConfigError, match="workers = 2 are for job files"):
+        carry_out("fit", single, workers=2)
 
 
 def test_a_methods_own_parameters_and_not_the_recipes_go_with_another_method(place):

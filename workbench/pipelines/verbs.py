@@ -76,6 +76,8 @@ class Verb:
     """What a dry run can tell, and what it refuses, without a forward."""
     shards: bool = True
     """Whether several processes may do shares of it."""
+    workers: bool = False
+    """Whether it has units for several workers of one process."""
 
 
 def carry_out(
@@ -111,6 +113,8 @@ def carry_out(
     entry, config, inputs = _resolve(verb, data)
     if shard is not None and not entry.shards:
         raise ConfigError(f"{verb} is one piece of work; leave shard = {shard!r} out")
+    if workers != 1 and not entry.workers:
+        raise ConfigError(f"workers = {workers!r} are for job files, fit JOBS.toml; leave them out")
     place = out if out is not None else _place(verb, config, root)
     dump = config.model_dump(mode="json")
     with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force, part=shard) as run:
@@ -171,7 +175,7 @@ def _train_verb() -> Verb:
 def _jobs_verb() -> Verb:
     from workbench.pipelines import job_file
 
-    return Verb(JobsConfig, job_file.inputs_of, _fit_jobs, job_file.preview)
+    return Verb(JobsConfig, job_file.inputs_of, _fit_jobs, job_file.preview, workers=True)
 
 
 def _model_inputs(config: Any) -> list[Path]:
