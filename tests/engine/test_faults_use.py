@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+import workbench as wb
 from workbench.engine.doctor import doctor
 from workbench.engine.hooks import HookRunner
-from workbench.errors import MismatchError, WorkbenchError
+from workbench.errors import FormatError, MismatchError, WorkbenchError
 from workbench.interventions import Intervention
 from workbench.types import CandidatesRead, LogitsRead, Read, Request
 
@@ -82,6 +83,43 @@ def test_fault_15_states_of_float16_are_summed_in_float32(make_subject, batch_wi
     along = [arm[0][0][0] @ edit.v for arm in got.values]
     assert along[0] == pytest.approx(level, rel=0.01)
     assert abs(along[1]) < 60  # one rounding of a state near 2.2e4 before the cap
+
+
+def test_fault_17_a_store_that_lost_its_end_is_refused_and_mended_by_resuming(
+    tiny_subject, tmp_path
+):
+    records = [{"id": str(n), "text": f"the city of {chr(65 + n)}"} for n in range(12)]
+    prompts = wb.PromptSet.from_records(records, text="text")
+
+    def stored(folder):
+        return wb.capture(tiny_subject, prompts, layers=[1, 3], out=folder, resume=True)
+
+    whole = np.array(stored(tmp_path / "whole").values)
+    stored(tmp_path / "cut")
+    (shard,) = (tmp_path / "cut").rglob("shards/*.h5")
+    shard.write_bytes(shard.read_bytes()[:-4096])
+    with pytest.raises(FormatError, match="truncated or damaged"):
+        np.array(wb.open_activations(tmp_path / "cut").values)
+    np.testing.assert_array_equal(np.array(stored(tmp_path / "cut").values), whole)
+
+
+@pytest.mark.parametrize("system", [None, "", "Be true."])
+@pytest.mark.parametrize("template", ["chatml", "no_system", "default_system", "thinking"])
+def test_fault_20_what_is_read_of_an_answer_are_the_states_of_its_own_tokens(
+    template, system, subject_of
+):
+    subject = subject_of("llama", template=template, bos=template == "no_system")
+    said = "Send 7 dollars."
+    chat = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": said}]
+    rendered = subject.renderer.render(chat, system=system)
+    ((first, last),) = rendered.spans["assistant"]
+    assert subject.tokenizer.decode(rendered.ids[first:last]) == said
+    reads = [Read(layers=(2,), position=text) for text in ("mean:assistant", "all")]
+    mean, every = RUNNER.capture(subject, subject.encode([chat], system=system), reads)
+    torch.testing.assert_close(mean[0, 0], every[0][0, first:last].mean(0))
+    asked = subject.renderer.render(chat[:1], system=system).ids
+    assert rendered.ids[: len(asked)] == asked
+    assert len(asked) == first
 
 
 def test_fault_21_what_merging_changes_in_bfloat16_is_reported_and_no_failure(make_subject):
