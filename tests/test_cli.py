@@ -185,6 +185,9 @@ def test_a_truncated_shard_is_refused_with_the_way_to_mend_it(
         code, _, err = run(*words)
         assert code == 1
         assert shard.name in err
+    again = json.loads(run("cache", model, statements, "--device", "cpu", "--json")[1])
+    assert (again["status"], again["id"]) == ("done", cached["id"])
+    assert run("verify", cached["path"])[0] == 0
 
 
 def test_with_json_a_failure_is_an_object_too(run):
