@@ -141,14 +141,16 @@ def _serves(entry: Entry, kind: str) -> bool:
     if kind == "map":
         return entry.file(ACTS) is not None
     if kind == "truth":
-        return entry.file(EVIDENCE) is not None
+        return entry.file(EVIDENCE) is not None and entry.run.verb != "apply"
     if entry.file(RESULTS) is None:
         return False
     return entry.run.verb == "sweep" if kind == "dose" else _reads_claims(entry)
 
 
 def _reads_claims(entry: Entry) -> bool:
-    """Say whether a measure run was asked for a readout of the worlds' claims."""
+    """Say whether a run read the worlds' claims: an apply run, or a measure run asked for them."""
+    if entry.run.verb == "apply":
+        return True
     readouts = _listed(entry.run.config.get("readouts", ()))
     names = {r.get("name") if isinstance(r, dict) else r for r in readouts}
     return entry.run.verb == "measure" and bool(names & {"claims", "projection"})

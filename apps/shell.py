@@ -246,7 +246,7 @@ def card(*parts: Any) -> pn.Column:
 
 
 class Section:
-    """A card whose content is drawn again when one of ``fields`` changes; errors stay inside."""
+    """A card drawn again when one of ``fields`` changes; errors stay inside, empty it is hidden."""
 
     def __init__(
         self, place: str, draw: Callable[[], Sequence[Any]], fields: Sequence[str]
@@ -263,6 +263,7 @@ class Section:
         with Guard(self.place) as guard:
             parts = self.draw()
         self.box.objects = [guard.card] if guard.card is not None else list(parts)
+        self.box.visible = bool(self.box.objects)
 
 
 def select(state: PageState, name: str, label: str) -> pmui.Select:

@@ -215,14 +215,16 @@ class TruthState(PageState):
     direction = param.String("")
     set = param.String("")
     layer = param.String("")
+    turn = param.String("")
     quantity = param.String("")
+    side = param.String("")
     kind = "truth"
     fields = (
-        "fit", "method", "split", "topic", "rendering",
-        "claims", "direction", "set", "layer", "quantity",
+        "fit", "method", "split", "topic", "rendering", "side",
+        "claims", "direction", "set", "layer", "turn", "quantity",
     )  # fmt: skip
     evidence_fields = ("method", "split", "topic", "rendering")
-    claim_fields = ("direction", "set", "layer")
+    claim_fields = ("direction", "set", "layer", "turn")
 
     def evidence(self, upto: str | None = None) -> pd.DataFrame:
         """Return the evidence rows that the fields (before ``upto``) leave."""
@@ -230,6 +232,15 @@ class TruthState(PageState):
         if entry is None:
             return pd.DataFrame()
         return self._narrow(tables.evidence_of(entry), self.evidence_fields, upto)
+
+    def grid(self) -> pd.DataFrame:
+        """Return the transfer rows of the fit, method and rendering on show."""
+        entry = self.catalogue.entry(self.fit)
+        if entry is None:
+            return pd.DataFrame()
+        table = tables.grid_of(entry)
+        own = (table["method"] == self.method) & (table["rendering"] == self.rendering)
+        return table.loc[own]
 
     def projections(self, upto: str | None = None) -> pd.DataFrame:
         """Return the projections that the fields (before ``upto``) leave."""
@@ -256,6 +267,8 @@ class TruthState(PageState):
             return self._groups()
         if name == "quantity":
             return {"claim": "claim as stated", "contrast": "claim minus its negation"}
+        if name == "side" and self.fit:
+            return {"0": "mean of both", "1": "affirmative", "-1": "negated"}
         rows = self.evidence(name) if name in self.evidence_fields else self.projections(name)
         return {str(v): str(v) for v in rows[name].unique()} if name in rows.columns else {}
 
@@ -266,6 +279,7 @@ class TruthState(PageState):
             "split": ("unseen topic",),
             "topic": ("all",),
             "rendering": ("bare",),
+            "turn": ("bare",),
             "set": ("propositions",),
             "claims": (self.fit,),
             "direction": tuple(v for v in known if v != tables.LIKELIHOOD),

@@ -38,6 +38,7 @@ EVIDENCE_COLUMNS = [
     *("low", "high", "interval", "null_shuffled", "null_random", "accuracy", "chosen", "usable"),
     *("gate",),
 ]
+TRANSFER = "transfer"
 LIKELIHOOD = "log-likelihood a token"
 """Stands where a direction's name does for claims read by their likelihood."""
 WORLDS = {
@@ -124,12 +125,23 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 
 def evidence_of(entry: Entry) -> pd.DataFrame:
-    """Return the evidence rows of a fit run.
+    """Return the evidence rows of a fit run, but for those from topic to topic.
 
     Raises:
         FormatError: as ``read_table``.
     """
-    return read_table(entry.path / EVIDENCE, EVIDENCE_COLUMNS)
+    table = read_table(entry.path / EVIDENCE, EVIDENCE_COLUMNS)
+    return table[table["split"] != TRANSFER]
+
+
+def grid_of(entry: Entry) -> pd.DataFrame:
+    """Return the rows of a fit run's transfer grid; empty where none was asked for.
+
+    Raises:
+        FormatError: as ``read_table``.
+    """
+    table = read_table(entry.path / EVIDENCE, EVIDENCE_COLUMNS)
+    return table[table["split"] == TRANSFER]
 
 
 def projections_of(entries: Sequence[Entry]) -> pd.DataFrame:
@@ -170,7 +182,9 @@ def _projections(path: Path, size: int, modified: int) -> pd.DataFrame:
         direction=rows["measure"].where(rows["readout"] == "projection", LIKELIHOOD),
     )
     found = kept.join(extra[[name for name in extra.columns if name not in kept.columns]])
-    return found.assign(layer=found["layer"].map(lambda at: "all" if pd.isna(at) else str(int(at))))
+    turn = found["rendering"].fillna("bare") if "rendering" in found else "bare"
+    layer = found["layer"].map(lambda at: "all" if pd.isna(at) else str(int(at)))
+    return found.assign(layer=layer, turn=turn)
 
 
 def model_names(table: pd.DataFrame) -> pd.Series:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import shell, tables
+from workbench_apps import frozen, shell, tables
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.state import TruthState
 
+from workbench.figures.transfer import transfer_grid
 from workbench.figures.truth import (
+    GATE,
     auc_by_layer,
     reading_verdict,
     sides_at,
@@ -21,7 +23,7 @@ from workbench.figures.truth import (
 
 
 class TruthView:
-    """The two cards of the page."""
+    """The cards of the page."""
 
     def __init__(self, state: TruthState) -> None:
         self.state = state
@@ -77,6 +79,59 @@ class TruthView:
             )
         ]
 
+    def grid(self) -> Sequence[Any]:
+        """Draw what a fit on each topic reads in each other topic."""
+        rows = self.state.grid()
+        if rows.empty:
+            return []
+        figure = transfer_grid(
+            rows,
+            polarity=int(self.state.side),
+            theme=self.state.theme or "light",
+            title=f"{self.state.method} · topic to topic · {self.state.rendering}",
+        )
+        return [
+            pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
+            shell.note(
+                "<p class='quiet under'>AUC at the layer chosen without the checked topic. "
+                f"Interval on hover: {shell.escape(rows['interval'].iloc[0])}. Nulls: 97.5% point "
+                "of the maximum over layers, with labels shuffled and of random directions.</p>"
+            ),
+        ]
+
+    def models(self) -> Sequence[Any]:
+        """List how well truth is read in every model, and each organism's contrasts."""
+        runs = self.state.claim_runs()
+        gate, beliefs = frozen.gate_of(runs), frozen.beliefs_of(runs)
+        if gate.empty and beliefs.empty:
+            return []
+        head = "<h2>The frozen direction in every model</h2>"
+        cards = [shell.note(head + self._gate(gate))] if len(gate) else []
+        if len(beliefs):
+            body = frozen.belief_rows(beliefs, self.state.turn, self.state.set)
+            heads = ("model", "contrast", "value", "interval", "random", "shuffled", "n")
+            row = beliefs.iloc[0]
+            cards.append(
+                shell.note(
+                    f"<h2>Own world against the others · {shell.escape(self.state.set)} · "
+                    f"{shell.escape(self.state.turn)}</h2><p class='quiet'>Residual units, "
+                    f"{shell.escape(row['interval'])}. Random and shuffled: percentile among "
+                    f"{row['n_random']} random unit directions, and among fits to shuffled labels. "
+                    "A belief puts own minus others high, and the last two contrasts low.</p>"
+                    + shell.html_table(body, heads)
+                )
+            )
+        return cards
+
+    def _gate(self, gate: pd.DataFrame) -> str:
+        heads = ("model", "rendering", "affirmative", "negated", "n items", "verdict")
+        return (
+            "<p class='quiet'>AUC on held-out facts of the fitted topics, applied unchanged; "
+            f"{shell.escape(gate['interval'].iloc[0])}. Usable: both polarities reach "
+            f"{float(gate['gate'].iloc[0]):g}.</p>"
+            + shell.html_table(frozen.gate_rows(gate), heads)
+        )
+
     def claims(self) -> Sequence[Any]:
         """Draw the projections of the worlds' claims by model."""
         runs = self.state.claim_runs()
@@ -88,12 +143,15 @@ class TruthView:
         summary = tables.claim_summary(values, unit)
         own = {m: w for m in summary["organism"].unique() if (w := tables.own_world(str(m)))}
         words = self.state.options("quantity")[self.state.quantity]
+        gate = frozen.gate_of(runs)
         figure = world_projections(
             summary,
             own,
             theme=self.state.theme or "light",
             title=f"{self.state.direction}: {words}",
             axis=_axis(self.state.direction),
+            reads=frozen.reads_of(gate, self.state.turn, rows),
+            gate=float(gate["gate"].iloc[0]) if len(gate) else GATE,
         )
         return [
             shell.note(_gains(rows, unit)),
@@ -185,18 +243,23 @@ def _build(root: Path) -> Any:
     evidence = ("fit", *state.evidence_fields)
     auc = shell.Section("/truth AUC", view.auc, (*evidence, "theme"))
     topics = shell.Section("/truth topics", view.topics, (*evidence, "theme"))
-    topics.box.visible = bool(state.fit)
+    grid = shell.Section("/truth grid", view.grid, ("fit", "method", "rendering", "side", "theme"))
     claims = shell.Section(
         "/truth claims", view.claims, ("claims", *state.claim_fields, "quantity", "theme")
     )
-    shell.bind(state, [auc, topics, claims])
+    models = shell.Section("/truth models", view.models, ("claims", "set", "turn", "theme"))
+    sections = [auc, topics, grid, claims, models]
+    shell.bind(state, sections)
     labels = {
         "fit": "Fitted direction", "method": "Method", "split": "Split", "topic": "Topic",
-        "rendering": "Rendering", "claims": "Claims run", "direction": "Direction",
-        "set": "Claim set", "layer": "Layer of the claims", "quantity": "Quantity",
+        "rendering": "Rendering", "side": "Polarity of the grid",
+        "claims": "Claims run", "direction": "Direction",
+        "set": "Claim set", "layer": "Layer of the claims",
+        "turn": "Rendering of the claims", "quantity": "Quantity",
     }  # fmt: skip
     controls = [shell.select(state, name, label) for name, label in labels.items()]
     lead = "Does a frozen direction tell true from false here, and which claims does a model hold?"
-    page = shell.frame(state, "/truth", "Truth", lead, controls, [auc.box, topics.box, claims.box])
+    boxes = [section.box for section in sections]
+    page = shell.frame(state, "/truth", "Truth", lead, controls, boxes)
     shell.report(state, refused)
     return page

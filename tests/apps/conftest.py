@@ -27,6 +27,7 @@ _spec = importlib.util.spec_from_file_location(
 )
 _runs = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_runs)
+sys.modules["runs_root"] = _runs  # for tests that write runs of their own
 
 
 @pytest.fixture(scope="session")
