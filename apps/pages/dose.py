@@ -166,14 +166,16 @@ class DoseView:
         ]
 
     def _verdict_lines(self) -> list[tuple[object, ...]]:
-        return [
-            (
-                row.condition, f"{row.slope:+.3g}", _span(row.low, row.high, "+.3g"),
-                row.band_name if pd.isna(row.band) else f"{row.band:.3g} ({row.band_name})",
-                row.doses, f"{row.n} {row.unit}s", row.verdict,
-            )
-            for row in self._verdicts().itertuples()
-        ]  # fmt: skip
+        lines: list[tuple[object, ...]] = []
+        for row in self._verdicts().to_dict("records"):
+            reach = row["band_name"]
+            if pd.notna(row["band"]):
+                reach = f"{row['band']:.3g} ({reach})"
+            span = _span(row["low"], row["high"], "+.3g")
+            n = f"{row['n']} {row['unit']}s"
+            told = (row["condition"], f"{row['slope']:+.3g}", span, reach)
+            lines.append((*told, row["doses"], n, row["verdict"]))
+        return lines
 
     def _texts(self) -> list[Any]:
         """Show replies side by side where the sweep kept them."""
