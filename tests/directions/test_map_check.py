@@ -86,7 +86,7 @@ def test_the_draw_of_parts_is_the_seeds_and_more_parts_than_groups_are_one_each(
     [
         ({"pairs": None}, 4, ConfigError, "need pairs"),
         ({}, 1, ValueError, "folds 1; expected 2 or more"),
-        ({"groups": np.zeros(160)}, 4, ConfigError, "all pairs are in one group"),
+        ({"groups": np.zeros(160)}, 4, ConfigError, "all pairs are in group 0.0"),
         ({"groups": np.arange(160)}, 4, ConfigError, "a pair lies in two groups, "),
     ],
 )

@@ -212,6 +212,48 @@ def test_the_error_on_left_out_pairs_is_that_of_refitting_without_each(m):
     assert found == pytest.approx(1 - missed / bare, abs=1e-9)
 
 
+@pytest.mark.parametrize("m", [9, 30])
+def test_the_error_on_left_out_groups_is_that_of_refitting_without_each(m):
+    X, y, names, *_ = pairs_of(m=m, noise=1.0)
+    lam, groups = 2.0, np.array([int(name[1:]) % 3 for name in names])
+    plus, minus = pair_rows(y, names)
+    states, differences = X[minus], X[plus] - X[minus]
+    missed = bare = 0.0
+    for out in range(3):
+        keep = groups[minus] != out
+        mean, shift = states[keep].mean(0), differences[keep].mean(0)
+        Xc, Dc = states[keep] - mean, differences[keep] - shift
+        W = np.linalg.solve(Xc.T @ Xc + lam * np.eye(D), Xc.T @ Dc).T
+        missed += np.square(differences[~keep] - shift - (states[~keep] - mean) @ W.T).sum()
+        bare += np.square(differences[~keep] - shift).sum()
+    (found,) = paired(X, y, names, groups).left_out([lam])
+    assert found == pytest.approx(1 - missed / bare, abs=1e-8)
+
+
+def test_the_ridge_is_chosen_by_groups_that_are_left_out_where_there_are_groups():
+    """Each group has a map of its own, so that pairs foresee their group and no other."""
+    rng = np.random.default_rng(0)
+    lower = rng.standard_normal((120, D)) + 10 * np.repeat(rng.standard_normal((4, D)), 30, axis=0)
+    maps = rng.standard_normal((4, D, D))
+    upper = lower + 0.3 * np.einsum("gij,gnj->gni", maps, lower.reshape(4, 30, D)).reshape(-1, D)
+    X, y = np.concatenate([lower, upper]), np.repeat([False, True], 120)
+    pairs, groups = np.tile(np.arange(120), 2), np.tile(np.repeat(np.arange(4), 30), 2)
+    alone = RidgeMap().fit(X, y, pairs=pairs)
+    together = RidgeMap().fit(X, y, pairs=pairs, groups=groups)
+    assert together.info_["r2_left_out"] < 0.2 < 0.5 < alone.info_["r2_left_out"]
+    assert together.info_["lam"] > 9 * alone.info_["lam"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [(np.arange(120), "a pair lies in two groups"), (np.zeros(120), "all pairs are in group 0.0")],
+)
+def test_groups_that_cannot_be_left_out_are_refused(groups, message):
+    X, y, names, *_ = pairs_of()
+    with pytest.raises(ConfigError, match=message):
+        ReducedRank().fit(X, y, pairs=names, groups=groups)
+
+
 def test_left_out_pairs_tell_a_map_from_a_mere_shift():
     X, y, names, *_ = pairs_of(noise=0.1)
     real = RidgeMap().fit(X, y, pairs=names)

@@ -33,3 +33,30 @@ def pair_rows(
         rows[member[side]] = np.flatnonzero(side)
         found.append(rows)
     return found[0], found[1]
+
+
+def pair_groups(
+    groups: Shaped[ndarray, " n"] | None, plus: Int[ndarray, " m"], minus: Int[ndarray, " m"]
+) -> Int[ndarray, " m"]:
+    """Number each pair's group from 0; every pair is one of its own without groups.
+
+    Raises:
+        ConfigError: a pair in two groups, or all pairs in one.
+    """
+    if groups is None:
+        return np.arange(len(plus))
+    apart = groups[plus] != groups[minus]
+    if apart.any():
+        first = int(np.argmax(apart))
+        sides = [groups.tolist()[rows[first]] for rows in (minus, plus)]
+        raise ConfigError(
+            f"a pair lies in two groups, {sides[0]!r} and {sides[1]!r}; left-out groups must "
+            "hold whole pairs: name another column of groups"
+        )
+    names, member = np.unique(groups[plus], return_inverse=True)
+    if len(names) < 2:
+        raise ConfigError(
+            f"all pairs are in group {names.tolist()[0]!r}; leaving groups out needs two or more: "
+            "name another column, or none"
+        )
+    return np.asarray(member)

@@ -41,7 +41,7 @@ class ReducedRank(MapMethod):
         pairs: ndarray | None = None,
     ) -> ReducedRank:
         """Fit one layer; W is never laid out whole."""
-        found = paired(X, y, needed(pairs, "pairs", "reduced_rank"))
+        found = paired(X, y, needed(pairs, "pairs", "reduced_rank"), groups)
         lam, r2 = found.choose(self.ridge)
         U, kept = found.spectrum.U, found.spectrum.shrink(lam)
         axes, _ = top_axes(kept[:, None] * (U.T @ found.D), self.rank)

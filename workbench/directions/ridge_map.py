@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from workbench.directions.cells import needed
 from workbench.directions.map_method import MapMethod, exact
-from workbench.directions.pairs import pair_rows
+from workbench.directions.pairs import pair_groups, pair_rows
 from workbench.directions.spectrum import Spectrum, spectrum
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -29,9 +29,10 @@ class RidgeMap(MapMethod):
 
     Args:
         ridge: ``lam`` in multiples of ``trace(X^T X) / d``; None chooses from `GRID` by the error
-            on left-out pairs, which ``info_`` holds as ``r2_left_out``: the share of the
-            differences' variance about their mean that W explains on pairs it has not seen. At 0
-            or less the map is no better than its mean difference.
+            on left-out pairs (on left-out groups of pairs, where there are groups), which ``info_``
+            holds as ``r2_left_out``: the share of the differences' variance about the mean
+            difference that W explains where it was not fitted. At 0 or less the map is no better
+            than that difference.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("pairs",)
@@ -49,7 +50,7 @@ class RidgeMap(MapMethod):
         pairs: ndarray | None = None,
     ) -> RidgeMap:
         """Fit one layer."""
-        found = paired(X, y, needed(pairs, "pairs", "ridge_map"))
+        found = paired(X, y, needed(pairs, "pairs", "ridge_map"), groups)
         lam, r2 = found.choose(self.ridge)
         W = found.spectrum.solve(found.X, found.D, lam).T
         self._learned(W, found.shift - W @ found.mean, found.shift, {"lam": lam, "r2_left_out": r2})
@@ -65,9 +66,11 @@ class Paired:
     mean: Float[ndarray, " d"]
     shift: Float[ndarray, " d"]
     spectrum: Spectrum
+    groups: Int[ndarray, " m"]
+    """What is left out together, numbered from 0."""
 
     def choose(self, ridge: float | None) -> tuple[float, float]:
-        """Return lam, and the share of variance that it explains on left-out pairs."""
+        """Return lam, and the share of variance that it explains on what is left out."""
         scale = float(np.square(self.X).sum()) / self.X.shape[1]
         lams = [scale * r for r in (GRID if ridge is None else (ridge,))]
         scores = self.left_out(lams)
@@ -75,26 +78,36 @@ class Paired:
         return float(lams[best]), float(scores[best])
 
     def left_out(self, lams: Sequence[float]) -> Float[ndarray, " g"]:
-        """Return R^2 about the mean difference for each lam, every pair left out in turn.
+        """Return R^2 about the mean difference for each lam, every group left out in turn.
 
-        Exact without refitting: a residual over one minus its leverage, the means counted in.
+        Exact without refitting: residuals of a group times the inverse of one minus its block of
+        the hat matrix, the mean counted in.
         """
+        bare = self._missed(np.zeros_like(self.spectrum.values))
+        return np.array([1 - self._missed(self.spectrum.shrink(lam)) / bare for lam in lams])
+
+    def _missed(self, kept: Float[ndarray, " m"]) -> float:
         n, U = len(self.X), self.spectrum.U
-        turned, bare = U.T @ self.D, np.square(self.D).sum() / (1 - 1 / n) ** 2
-        scores = []
-        for lam in lams:
-            kept = self.spectrum.shrink(lam)
+        residual = self.D - (U * kept) @ (U.T @ self.D)
+        if self.groups.max() + 1 == n:
             free = np.maximum(1 - 1 / n - np.square(U) @ kept, 1e-12)
-            missed = (self.D - U @ (kept[:, None] * turned)) / free[:, None]
-            scores.append(1 - np.square(missed).sum() / bare)
-        return np.array(scores)
+            return float(np.square(residual / free[:, None]).sum())
+        total = 0.0
+        for group in range(self.groups.max() + 1):
+            own = np.flatnonzero(self.groups == group)
+            hat = (U[own] * kept) @ U[own].T + 1 / n
+            free_block = np.eye(len(own)) * (1 + 1e-12) - hat
+            total += float(np.square(np.linalg.solve(free_block, residual[own])).sum())
+        return total
 
 
-def paired(X: Float[ndarray, "n d"], y: ndarray, pairs: ndarray) -> Paired:
+def paired(
+    X: Float[ndarray, "n d"], y: ndarray, pairs: ndarray, groups: ndarray | None = None
+) -> Paired:
     """Line up pairs and center them.
 
     Raises:
-        ConfigError: a pair that is not one item of each label.
+        ConfigError: a pair that is not one item of each label or lies in two groups.
         ValueError: fewer than three pairs, or states that are all the same.
     """
     X, y = exact(X, y)
@@ -107,4 +120,5 @@ def paired(X: Float[ndarray, "n d"], y: ndarray, pairs: ndarray) -> Paired:
     states, differences = states - mean, differences - shift
     if not states.any():
         raise ValueError("the states of label 0 are all the same; a map has nothing to depend on")
-    return Paired(states, differences, mean, shift, spectrum(states))
+    together = pair_groups(groups, plus, minus)
+    return Paired(states, differences, mean, shift, spectrum(states), together)
