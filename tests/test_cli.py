@@ -476,6 +476,18 @@ def test_the_doctor_passes_a_sound_model_and_a_broken_one_is_refused_at_load(
     assert "cache" in err
 
 
+def test_a_checkpoint_is_probed_with_a_readout(run, tiny_folder, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    words = ("probe", model, "--readout", "claims", "--device", "cpu", "--no-check")
+    code, out, err = run(*words, "--json")
+    assert code == 0, out + err
+    rows = json.loads(out)["result"]["rows"]
+    assert {row["kind"] for row in rows} == {"readout"}
+    code, _, err = run("probe", model, "--no-check", "--device", "cpu")
+    assert code == 1
+    assert "nothing to probe with" in err
+
+
 def test_a_recipe_is_shown_by_its_name(run):
     code, out, _ = run("show", "recipe", "truth")
     assert code == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from workbench.runs import OpenRun
 
 
@@ -57,7 +59,11 @@ def print_summary(path: Path, by: Sequence[str]) -> None:
     """Print the results of a run, averaged."""
     from workbench.results import read_results, summarize
 
-    table = summarize(read_results(path / "results.parquet"), by=by)
+    print_table(summarize(read_results(path / "results.parquet"), by=by))
+
+
+def print_table(table: pd.DataFrame) -> None:
+    """Print a table for people."""
     line(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
 
 
