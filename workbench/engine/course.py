@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from workbench.engine.answers import Answers, Put
 from workbench.engine.batches import Limits, Unit, chunks_of
 from workbench.engine.branch import Branch
 from workbench.engine.cache import chosen_rows, fresh_cache
-from workbench.engine.candidates import ROOT, Step, log_likelihoods, padded_tokens
+from workbench.engine.candidates import ROOT
 from workbench.engine.continuation import Continuation, cached_continuations, whole_strings
 from workbench.engine.edits import LiveEdits
 from workbench.engine.ledger import Ledger, fresh_log
@@ -24,10 +22,8 @@ from workbench.engine.sites import shared_up_to, tapping
 from workbench.engine.stages import TRUNK, Harvest, Stage, beginning, parts_of, stages_of
 from workbench.engine.trunk import Trunk, run_trunk
 from workbench.interventions import EditLog
-from workbench.types import CandidatesRead, LogitsRead, Read, Request, Subject
+from workbench.types import Request, Subject
 
-Put = Callable[[int, int, int, Any], None]
-"""Called with arm, request, read and value."""
 Past = tuple[range, Any]
 """Contexts that run together, and the cache of the beginnings for them, if there are any."""
 
@@ -56,9 +52,10 @@ class Course:
         put: Put,
     ) -> None:
         self.subject, self.plan, self.unit, self.limits = subject, plan, unit, limits
-        self.live, self.put = live, put
+        self.live = live
         self.contexts = plan.contexts if unit.split else plan.arms
         self.context_of = plan.context_of if unit.split else tuple(range(len(plan.arms)))
+        self.answers = Answers(len(plan.arms), self.context_of, put)
         self.beginnings = beginnings_of(subject, unit.prefixes)
         self.batches = [
             prompts_of(subject, requests, batch, self.beginnings) for batch in unit.batches
@@ -68,7 +65,6 @@ class Course:
         self.early = LiveEdits(subject, self.contexts, EditLog())
         self.shared = LiveEdits(subject, self.contexts * len(unit.prefixes), EditLog())
         self.deepest = self._deepest()
-        self._sums: dict[tuple[int, int], Float[np.ndarray, "a c"]] = {}
 
     @property
     def parts_ways(self) -> bool:
@@ -83,7 +79,7 @@ class Course:
             for prompts, harvest in zip(self.batches, self.harvests, strict=True):
                 self._batch(prompts, harvest, pasts, cache, first=number == 0)
                 if number + 1 == len(self.unit.waves):
-                    self._finish(prompts, harvest)
+                    self.answers.finish(prompts, harvest)
                     yield len(prompts.numbers)
 
     def credit(self, ledger: Ledger) -> None:
@@ -308,10 +304,9 @@ class Course:
         )
         harvest.keep(stage.parts, [("arm", arm) for arm in branch.arms])
         if logits is not None:
-            self._keep_logits(branch, prompts, logits)
-            self._score(
-                branch, prompts, logits, {(row, ROOT): i for i, row in enumerate(prompts.heads)}
-            )
+            self.answers.keep_logits(branch.arms, prompts, logits)
+            first = {(row, ROOT): place for place, row in enumerate(prompts.heads)}
+            self.answers.score(branch.arms, prompts, logits, first)
 
     def _continue(
         self, branch: Branch, prompts: Prompts, continuation: Continuation, cache: Any
@@ -338,68 +333,4 @@ class Course:
         assert logits is not None
         places = {place: number for number, place in enumerate(heads)}
         where = {node: places[place] for node, place in continuation.where.items()}
-        self._score(branch, prompts, logits, where)
-
-    # Answers
-
-    def _score(
-        self,
-        branch: Branch,
-        prompts: Prompts,
-        logits: Float[Tensor, "p a v"],
-        where: dict[tuple[int, int], int],
-    ) -> None:
-        """Add the factors of candidates whose nodes have logits here."""
-        found = [
-            (prompts.numbers[row], step, where[row, step.node])
-            for row, tree in enumerate(prompts.trees)
-            for step in tree.steps
-            if (row, step.node) in where
-        ]
-        if not found:
-            return
-        places = torch.tensor([place for _, _, place in found], device=logits.device)
-        tokens = padded_tokens([step for _, step, _ in found], logits.device)
-        factors = log_likelihoods(logits, places, tokens).double().cpu().numpy()
-        arms = list(branch.arms)
-        for (number, step, _), factor in zip(found, factors, strict=True):
-            self._sum(prompts, number, step)[arms, step.candidate] += factor
-
-    def _sum(self, prompts: Prompts, number: int, step: Step) -> Float[np.ndarray, "a c"]:
-        key = (number, step.read)
-        if key not in self._sums:
-            read = prompts.requests[prompts.numbers.index(number)].reads[step.read]
-            assert isinstance(read, CandidatesRead)
-            self._sums[key] = np.zeros((len(self.plan.arms), len(read.candidates)))
-        return self._sums[key]
-
-    def _keep_logits(
-        self, branch: Branch, prompts: Prompts, logits: Float[Tensor, "p a v"]
-    ) -> None:
-        wanted: dict[tuple[int, ...] | None, list[tuple[int, int, int]]] = {}
-        for place, row in enumerate(prompts.heads):
-            for slot, read in enumerate(prompts.requests[row].reads):
-                if isinstance(read, LogitsRead):
-                    wanted.setdefault(read.keep, []).append((place, prompts.numbers[row], slot))
-        for keep, owners in wanted.items():
-            chosen = torch.tensor([place for place, _, _ in owners], device=logits.device)
-            logprobs = logits[chosen].float().log_softmax(-1)
-            kept = (logprobs if keep is None else logprobs[..., list(keep)]).cpu().numpy()
-            for (_, number, slot), values in zip(owners, kept, strict=True):
-                for arm, value in zip(branch.arms, values, strict=True):
-                    self.put(arm, number, slot, value)
-
-    def _finish(self, prompts: Prompts, harvest: Harvest) -> None:
-        """Hand out residual reads and sums over candidates."""
-        for tap, own in enumerate(prompts.taps):
-            for slot, row in enumerate(own.rows.tolist()):
-                for place, read in enumerate(prompts.requests[row].reads):
-                    if isinstance(read, Read) and read == own.read:
-                        for arm, context in enumerate(self.context_of):
-                            owners = (TRUNK, ("context", context), ("arm", arm))
-                            value = harvest.value(tap, slot, owners)
-                            self.put(arm, prompts.numbers[row], place, value)
-        for number in prompts.numbers:
-            for key in [key for key in self._sums if key[0] == number]:
-                for arm, row in enumerate(self._sums.pop(key)):
-                    self.put(arm, key[0], key[1], row.astype(np.float32))
+        self.answers.score(branch.arms, prompts, logits, where)
