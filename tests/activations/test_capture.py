@@ -383,14 +383,6 @@ def test_large_items_make_smaller_shards(monkeypatch):
     assert acts.manifest.shards == ((0, 3), (3, 6), (6, 9), (9, 11))
 
 
-def test_large_items_make_a_small_last_shard_for_which_everybody_waits(monkeypatch):
-    monkeypatch.setattr("workbench.activations.job.LAST_BYTES", 3 * DEPTH * WIDTH * 4)
-    acts = capture(fake_subject(), prompts_of())
-    assert acts.manifest.shards == ((0, 6), (6, 9), (9, 11))
-    asked = capture(fake_subject(), prompts_of(), shard_rows=6)
-    assert asked.manifest.shards == ((0, 6), (6, 11))
-
-
 @pytest.mark.parametrize("position", ["last", "mean:content", "all", "offset:-2"])
 def test_the_hook_engine_gives_what_each_prompt_alone_gives(subject_of, family, position, tmp_path):
     subject = subject_of(family)

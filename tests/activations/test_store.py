@@ -158,29 +158,6 @@ def test_activations_in_memory_read_like_a_store():
         Activations.from_values(values, {"x": [1, 2]}, model=STAMP)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "plan"),
-    [
-        ((10, 4), [(0, 4), (4, 8), (8, 10)]),
-        ((10, 4, 4), [(0, 4), (4, 8), (8, 10)]),
-        ((10, 4, 1), [(0, 4), (4, 8), (8, 9), (9, 10)]),
-        ((1024, 512, 128), [(0, 512), (512, 768), (768, 896), (896, 1024)]),
-        ((1, 256, 1), [(0, 1)]),
-    ],
-)
-def test_the_plan_cuts_all_items_and_halves_towards_the_end(arguments, plan):
-    assert plan_shards(*arguments) == tuple(plan)
-    for rows in range(1, 40):
-        for last in (1, 3, 8):
-            cut = plan_shards(rows, 8, last)
-            assert [first for first, _ in cut] == [0, *[stop for _, stop in cut[:-1]]]
-            assert cut[-1][1] == rows
-            assert all(0 < stop - first <= 8 for first, stop in cut)
-            assert cut[-1][1] - cut[-1][0] <= last
-    with pytest.raises(ValueError, match="at least 1"):
-        plan_shards(4, 2, 0)
-
-
 def test_equal_shards_are_equal_files(tmp_path):
     for name in ("first", "second"):
         write_store(tmp_path / name, dtype="bfloat16")

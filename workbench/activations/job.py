@@ -20,8 +20,6 @@ from workbench.types import Read, Subject
 
 SHARD_BYTES = 768 << 20
 """A shard holds fewer items where its values would be larger than this in float32."""
-LAST_BYTES = 192 << 20
-"""The last shard is no larger in float32: a model works on while the others are written."""
 SHARD_TOKENS = 1 << 14
 """A shard of short items holds as many as make so many tokens: two full batches."""
 KEPT_TOKENS = 1 << 24
@@ -116,10 +114,8 @@ def prepare(
             tokens += len(row.ids)
         if tokens <= KEPT_TOKENS:
             kept += rows
-    item = _item_bytes(reads, subject.width, tokens / len(prompts))
-    size = shard_rows or _shard_rows(item, tokens / len(prompts), len(prompts))
-    last = None if shard_rows else max(1, int(LAST_BYTES // item))
-    shards = plan_shards(len(prompts), size, last)
+    size = shard_rows or _shard_rows(reads, subject.width, tokens / len(prompts), len(prompts))
+    shards = plan_shards(len(prompts), size)
     return replace(job, shards=shards, tokens=tokens, inputs=digest.hexdigest(), kept=kept)
 
 
@@ -157,19 +153,14 @@ def _find_tokens(positions: Sequence[Position], rows: Sequence[Row]) -> None:
         token_mask(position, batch.attention_mask.bool(), batch.spans)
 
 
-def _item_bytes(reads: Sequence[Read], width: int, tokens: float) -> float:
-    """Return what the values of an item take in float32, of the largest read."""
-    largest = max(len(read.layers) * (tokens if is_ragged(read) else 1) for read in reads)
-    return float(largest * width * 4)
-
-
-def _shard_rows(item: float, tokens: float, n: int) -> int:
+def _shard_rows(reads: Sequence[Read], width: int, tokens: float, n: int) -> int:
     """Return the items of a shard: more where they are short, but for two shards at least.
 
     Rows that run together stand in one shard, and a batch of short ones needs many.
     """
+    largest = max(len(read.layers) * (tokens if is_ragged(read) else 1) for read in reads)
     short = min(SHARD_TOKENS // tokens, -(-n // 2))
-    return int(min(max(SHARD_ROWS, short), max(1, SHARD_BYTES // item)))
+    return int(min(max(SHARD_ROWS, short), max(1, SHARD_BYTES // (largest * width * 4))))
 
 
 def is_ragged(read: Read) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,24 +38,11 @@ VIRTUAL = "acts.h5"
 SHARD_ROWS = 256
 
 
-def plan_shards(
-    rows: int, shard_rows: int = SHARD_ROWS, last: int | None = None
-) -> tuple[tuple[int, int], ...]:
-    """Cut ``rows`` items into half-open ranges: a function of its arguments alone.
-
-    Args:
-        rows: number of items.
-        shard_rows: of a range.
-        last: of the last range, at most: the one before is halved towards the end. A model works
-            on while a shard is written, but for the last one everybody waits.
-    """
-    least = shard_rows if last is None else last
-    if min(rows, shard_rows, least) < 1:
-        raise ValueError(f"rows and shard_rows are at least 1; got {rows}, {shard_rows}, {last}")
-    cuts = [*range(0, rows, shard_rows), rows]
-    while cuts[-1] - cuts[-2] > least:
-        cuts.insert(-1, cuts[-1] - (cuts[-1] - cuts[-2]) // 2)
-    return tuple(itertools.pairwise(cuts))
+def plan_shards(rows: int, shard_rows: int = SHARD_ROWS) -> tuple[tuple[int, int], ...]:
+    """Cut ``rows`` items into half-open ranges: a function of its arguments alone."""
+    if rows < 1 or shard_rows < 1:
+        raise ValueError(f"rows and shard_rows are at least 1; got {rows} and {shard_rows}")
+    return tuple((first, min(first + shard_rows, rows)) for first in range(0, rows, shard_rows))
 
 
 @dataclass
