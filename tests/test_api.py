@@ -90,6 +90,23 @@ def test_a_planted_gap_is_measured_with_its_sign_and_no_spread(tiny_subject):
     assert wb.gap(truth, tiny_subject, first, prompts()).value == pytest.approx(-3.0, rel=1e-4)
 
 
+def test_a_contrast_is_the_mean_difference_of_two_models_on_the_same_items(tiny_subject):
+    truth = wb.fit(wb.capture(tiny_subject, prompts(), layers=[1]), method="mass_mean")
+    sides = (shifted(tiny_subject, truth, 3.0), tiny_subject)
+    first, second = (wb.capture(side, prompts()) for side in sides)
+    found = wb.contrast(first, second, name="moved")
+    plain = first.at(2).astype(np.float64) - second.at(2)
+    np.testing.assert_allclose(found.at(2)[0], plain.mean(0), rtol=1e-5, atol=1e-6)
+    both = (first.mean_norms + second.mean_norms) / 2
+    np.testing.assert_allclose(found.norms, both, rtol=1e-6)
+    assert (found.names, found.info["n"], found.info["n_units"]) == (("moved",), 16, 16)
+    turned = wb.contrast(second, first, name="moved", groups="topic")
+    np.testing.assert_allclose(turned.vectors, -found.vectors, rtol=1e-6)
+    assert turned.info["n_units"] == 2
+    with pytest.raises(MismatchError, match="capture the same prompts with both"):
+        wb.contrast(first, wb.capture(tiny_subject, prompts().take([0, 1])), name="moved")
+
+
 def test_swapping_sides_turns_the_sign_of_a_gap_and_keeps_its_error(tiny_subject):
     acts = wb.capture(tiny_subject, prompts(), layers=[1, 2])
     truth = wb.fit(acts, method="mass_mean", y="label")

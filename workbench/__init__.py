@@ -12,7 +12,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "workbench.activations": ("Activations", "open_activations", "save_embedding"),
-    "workbench.api": ("capture", "doctor", "fit", "gap", "intervene", "load", "measure"),
+    "workbench.api": (
+        "capture",
+        "contrast",
+        "doctor",
+        "fit",
+        "gap",
+        "intervene",
+        "load",
+        "measure",
+    ),
     "workbench.directions": (
         "Directions",
         "LinearMap",
@@ -60,6 +69,7 @@ if TYPE_CHECKING:
     from workbench.activations import open_activations as open_activations
     from workbench.activations import save_embedding as save_embedding
     from workbench.api import capture as capture
+    from workbench.api import contrast as contrast
     from workbench.api import doctor as doctor
     from workbench.api import fit as fit
     from workbench.api import gap as gap

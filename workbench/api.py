@@ -14,6 +14,8 @@ from jaxtyping import Float
 from workbench import activations
 from workbench.activations import Activations
 from workbench.directions import Directions, fit_layers
+from workbench.directions.algebra import Difference
+from workbench.directions.fit import mean_norms
 from workbench.engine.doctor import doctor as examine
 from workbench.engine.doctor import quick_check, use_verdict
 from workbench.engine.doctor_report import Report
@@ -174,6 +176,7 @@ def fit(
     pairs: str | None = None,
     layers: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
+    shuffle: int | None = None,
     **params: Any,
 ) -> Directions:
     """Fit at every layer of ``acts``, one layer in memory at a time.
@@ -187,6 +190,8 @@ def fit(
         pairs: column that names matched items, such as the fact.
         layers: block indices; by default all of ``acts``.
         names: of the directions; by default that of the label column.
+        shuffle: a seed: fit to labels shuffled within groups, polarity and pairs. The direction
+            that this gives is what the same fit finds where there is nothing to find.
         params: of the method.
 
     Raises:
@@ -202,8 +207,35 @@ def fit(
         pairs=pairs,
         layers=layers,
         names=names,
+        shuffle=shuffle,
         **params,
     )
+
+
+def contrast(
+    first: Activations, second: Activations, *, name: str, groups: str | None = None
+) -> Directions:
+    """Return the direction from one model to another: the mean difference over the same items.
+
+    Args:
+        first: activations of the model that the direction points to, such as an organism's.
+        second: the other model's, of the same items, site and position.
+        name: of the direction.
+        groups: column that counts as one unit in ``info["n_units"]``, such as ``fact``.
+
+    Returns:
+        One direction at every layer that both hold. Its norms are the mean of both sides'.
+
+    Raises:
+        MismatchError: models of two kinds, other reads, or items that one side lacks.
+        ConfigError: no such column.
+    """
+    pairs = Difference(first, second, name, groups)
+    found = pairs.directions()
+    sides = [mean_norms(acts, found.layers) for acts in (first, second)]
+    norms = None if any(side is None for side in sides) else np.mean(sides, axis=0)
+    told = {"groups": groups, "n_units": len(np.unique(pairs.group))}
+    return replace(found, norms=norms, info={**found.info, **told})
 
 
 def measure(

@@ -1,15 +1,17 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from planted import planted
 from sklearn.base import BaseEstimator, clone
 
 from workbench.directions import fit_layers
-from workbench.directions.fit import fit_many
+from workbench.directions.fit import fit_many, read_columns, shuffled
 from workbench.directions.paired import Paired
 from workbench.directions.ttpd import Ttpd
 from workbench.errors import ConfigError, FormatError, UnknownNameError
+from workbench.linalg import cosine
 
 TRUTH = {"method": "ttpd", "groups": "topic", "polarity": "polarity"}
 
@@ -182,3 +184,24 @@ def test_a_method_that_fits_one_labeling_at_a_time_is_fitted_to_each():
     X, Y = np.arange(12.0).reshape(4, 3), np.array([[1, 0], [0, 1], [1, 1], [0, 0]], bool)
     columns = {"groups": np.arange(4), "polarity": None, "pairs": None}
     np.testing.assert_array_equal(fit_many(Lone(), X, Y, columns), Y.T @ X + 4)
+
+
+def test_shuffled_labels_keep_every_group_polarity_and_pair():
+    acts = planted()
+    columns = read_columns(acts, y="label", groups="topic", polarity="polarity", pairs="fact")
+    drawn = shuffled(columns, seed=3)
+    cells = pd.DataFrame({**acts.columns, "drawn": drawn})
+    by_pair = cells.groupby(["topic", "polarity", "fact"])["drawn"].agg(["sum", "size"])
+    assert (by_pair["sum"] * 2 == by_pair["size"]).all()
+    assert 0.3 < np.mean(drawn == columns.y) < 0.7
+    assert (shuffled(columns, seed=3) == drawn).all()
+    assert (shuffled(columns, seed=4) != drawn).any()
+
+
+def test_a_fit_to_shuffled_labels_loses_the_planted_direction_and_says_so():
+    acts = planted()
+    own, null = (fit_layers(acts, layers=[2], shuffle=seed, **TRUTH) for seed in (None, 0))
+    assert abs(cosine(own.at(2), np.eye(24)[:1])) > 0.9
+    assert abs(cosine(null.at(2), np.eye(24)[:1])) < 0.6
+    assert (null.info["shuffle"], null.info["n_true"]) == (0, own.info["n_true"])
+    assert "shuffle" not in own.info

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from workbench.directions.cells import binary
 from workbench.directions.container import Directions
 from workbench.errors import ConfigError, FormatError
 from workbench.registry import METHODS
+from workbench.stats import permute_within
 from workbench.types import ActivationsLike, ndarray
 
 
@@ -43,6 +44,7 @@ def fit_layers(
     pairs: str | None = None,
     layers: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
+    shuffle: int | None = None,
     **params: Any,
 ) -> Directions:
     """Fit directions at every layer; positive means label 1.
@@ -57,6 +59,7 @@ def fit_layers(
         layers: block indices; by default all of ``acts``.
         names: the direction's name, by default that of the label column; of a method that gives k,
             k names, or one that it extends (NAME:pc1).
+        shuffle: a seed: fit to shuffled labels, which gives the null direction of the same fit.
         params: of the method.
 
     Raises:
@@ -68,6 +71,8 @@ def fit_layers(
     estimator = create(method, params)
     columns = read_columns(acts, y=y, groups=groups, polarity=polarity, pairs=pairs)
     refuse_missing(estimator, columns, method)
+    if shuffle is not None:
+        columns = replace(columns, y=shuffled(columns, shuffle))
     chosen = layers_of(acts, layers)
     fits = [fit_one(estimator, acts, layer, columns, method) for layer in chosen]
     vectors = np.stack([getattr(fit, "components_", fit.coef_[None]) for fit in fits], axis=1)
@@ -87,6 +92,7 @@ def fit_layers(
             "columns": {"y": y, "groups": groups, "polarity": polarity, "pairs": pairs},
             "n": len(columns.y),
             "n_true": int(columns.y.sum()),
+            **({} if shuffle is None else {"shuffle": shuffle}),
             **stacked([getattr(fit, "info_", {}) for fit in fits]),
         },
     )
@@ -161,6 +167,20 @@ def read_columns(
         polarity=None if polarity is None else _polarity(column(acts, polarity), polarity),
         pairs=None if pairs is None else column(acts, pairs),
     )
+
+
+def shuffled(columns: Columns, seed: int) -> Bool[ndarray, " n"]:
+    """Return the labels shuffled within each group and polarity; matched items trade theirs.
+
+    Every group, polarity and pair keeps its number of items of each label.
+    """
+    strata = np.zeros(len(columns.y), np.int64)
+    for kept in (columns.groups, columns.polarity, columns.pairs):
+        if kept is None:
+            continue
+        own = np.unique(kept, return_inverse=True)[1].ravel()
+        strata = np.unique(np.stack([strata, own]), axis=1, return_inverse=True)[1].ravel()
+    return np.asarray(permute_within(columns.y, strata, 1, seed)[0])
 
 
 def column(acts: ActivationsLike, name: str) -> Shaped[ndarray, " n"]:
