@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -222,7 +222,7 @@ def check_fits(
         settings: how much is drawn.
     """
     X, found = next(iter(Xs.values())), list[Cell]()
-    random = {name: _isotropic(values, layer, settings) for name, values in Xs.items()}
+    random = {name: Isotropic(_isotropic(v, layer, settings)) for name, v in Xs.items()}
     for _, same in itertools.groupby(folds, key=lambda fold: fold.train.tobytes()):
         group = list(same)
         train = group[0].train
@@ -236,9 +236,7 @@ def check_fits(
                 held_out = values[fold.test]
                 decision = fitted.decision_function(held_out)
                 shuffled = Null(held_out @ null.T, labelings[fold.test])
-                scored = Scored(
-                    held_out @ fitted.coef_, decision, shuffled, random[name][fold.test]
-                )
+                scored = Scored(held_out @ fitted.coef_, decision, shuffled, random[name])
                 found += score_cells(_at(fold, layer), scored, name)
     return [*found, *_means_over_topics(found)]
 
@@ -261,11 +259,11 @@ def check_frozen(
     rendering: str = "",
 ) -> list[Cell]:
     """Score a frozen direction at one layer; the shuffled null shuffles the labels of the items."""
-    random, found = _isotropic(X, layer, settings), list[Cell]()
+    random, found = Isotropic(_isotropic(X, layer, settings)), list[Cell]()
     for fold in folds:
         scores = (X[fold.test] - center) @ v
         shuffled = Null(scores, labelings[fold.test])
-        found += score_cells(fold, Scored(scores, scores, shuffled, random[fold.test]), rendering)
+        found += score_cells(fold, Scored(scores, scores, shuffled, random), rendering)
     return [*found, *_means_over_topics(found)]
 
 
@@ -282,6 +280,21 @@ class Null:
         return (auc_of_labels if scores.ndim == 1 else paired_aucs)(scores, labels)
 
 
+@dataclass
+class Isotropic:
+    """Projections of all items on random directions; items checked by several fits count once."""
+
+    scores: Float[ndarray, "n r"]
+    found: dict[bytes, ndarray] = field(default_factory=dict)
+
+    def aucs(self, rows: Int[ndarray, " n"], labels: Bool[ndarray, " n"]) -> Float[ndarray, " r"]:
+        """Return the AUC of every direction on some items."""
+        key = rows.tobytes()
+        if key not in self.found:
+            self.found[key] = np.asarray(auc(self.scores[rows], labels))
+        return self.found[key]
+
+
 def _isotropic(X: ndarray, layer: int, settings: Settings) -> Float[ndarray, "n r"]:
     """Project on random directions, drawn anew at every layer (the severer null for a maximum)."""
     count = settings.draws if settings.random else 0
@@ -296,7 +309,7 @@ class Scored:
     decision: Float[ndarray, " n"]
     """Positive where the method says true."""
     shuffled: Null
-    random: Float[ndarray, "n r"]
+    random: Isotropic
 
 
 def score_cells(fold: Fold, scored: Scored, rendering: str = "") -> list[Cell]:
@@ -325,7 +338,7 @@ def _side_cell(fold: Fold, side: int, scored: Scored, rendering: str) -> Cell:
         auc_classifier=float(auc(decision, y)),
         boot=weighted_auc(scores, y, fold.weights[:, rows]),
         shuffled=scored.shuffled.aucs(rows),
-        random=np.asarray(auc(scored.random[rows], y)),
+        random=scored.random.aucs(fold.test[rows], y),
     )
 
 
