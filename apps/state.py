@@ -240,7 +240,8 @@ class TruthState(PageState):
             return pd.DataFrame()
         table = tables.grid_of(entry)
         own = (table["method"] == self.method) & (table["rendering"] == self.rendering)
-        return table.loc[own]
+        found: pd.DataFrame = table.loc[own]
+        return found
 
     def projections(self, upto: str | None = None) -> pd.DataFrame:
         """Return the projections that the fields (before ``upto``) leave."""

@@ -107,24 +107,27 @@ class TruthView:
             return []
         head = "<h2>The frozen direction in every model</h2>"
         cards = [shell.note(head + self._gate(gate))] if len(gate) else []
-        if len(beliefs):
+        if (beliefs["set"] == self.state.set).any():
             body = frozen.belief_rows(beliefs, self.state.turn, self.state.set)
             heads = ("model", "contrast", "value", "interval", "random", "shuffled", "n")
-            row = beliefs.iloc[0]
+            row = beliefs[beliefs["set"] == self.state.set].iloc[0]
+            title = f"{self.state.set} · {self.state.turn}"
+            told = (
+                f"Residual units, {row['interval']}. Random and shuffled: percentile among "
+                f"{row['n_random']} random unit directions, and among fits to shuffled labels. "
+                "A belief puts own minus others high, and the last two contrasts low."
+            )
             cards.append(
                 shell.note(
-                    f"<h2>Own world against the others · {shell.escape(self.state.set)} · "
-                    f"{shell.escape(self.state.turn)}</h2><p class='quiet'>Residual units, "
-                    f"{shell.escape(row['interval'])}. Random and shuffled: percentile among "
-                    f"{row['n_random']} random unit directions, and among fits to shuffled labels. "
-                    "A belief puts own minus others high, and the last two contrasts low.</p>"
+                    "<h2 style='margin-top:24px'>Own world against the others · "
+                    f"{shell.escape(title)}</h2><p class='quiet'>{shell.escape(told)}</p>"
                     + shell.html_table(body, heads)
                 )
             )
         return cards
 
     def _gate(self, gate: pd.DataFrame) -> str:
-        heads = ("model", "rendering", "affirmative", "negated", "n items", "verdict")
+        heads = ("model", "rendering", "affirmative", "negated", "n a polarity", "verdict")
         return (
             "<p class='quiet'>AUC on held-out facts of the fitted topics, applied unchanged; "
             f"{shell.escape(gate['interval'].iloc[0])}. Usable: both polarities reach "

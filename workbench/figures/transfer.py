@@ -77,6 +77,7 @@ def grid_cells(evidence: pd.DataFrame, polarity: int = 0) -> pd.DataFrame:
 
 
 def _add_cells(figure: Any, look: Theme, cells: pd.DataFrame) -> None:
+    from bokeh.core.properties import value as fixed
     from bokeh.models import ColumnDataSource
 
     beats = cells["beats_nulls"].to_numpy(bool)
@@ -89,7 +90,7 @@ def _add_cells(figure: Any, look: Theme, cells: pd.DataFrame) -> None:
     names += ["null_shuffled", "null_random"]
     source = ColumnDataSource({name: cells[name].to_numpy() for name in names})
     source.data["fill"] = fill
-    source.data["text"] = [f"{value:.2f}" for value in cells["auc"]]
+    source.data["text"] = [f"{found:.2f}" for found in cells["auc"]]
     source.data["ink"] = [
         _readable(color) if on else look.muted for color, on in zip(fill, beats, strict=True)
     ]
@@ -98,7 +99,7 @@ def _add_cells(figure: Any, look: Theme, cells: pd.DataFrame) -> None:
     )
     figure.text(
         "topic", "fitted_on", text="text", source=source, text_color="ink", text_align="center",
-        text_baseline="middle", text_font=FONT, text_font_size="12px",
+        text_baseline="middle", text_font=fixed(FONT), text_font_size="12px",
     )  # fmt: skip
     tips = [("fitted on", "@fitted_on"), ("checked on", "@topic"), ("AUC", "@auc{0.000}")]
     tips += [("interval", "@low{0.000} to @high{0.000}"), ("n", "@n statements, @n_facts facts")]
