@@ -23,7 +23,7 @@ def likely_rows() -> list[Row]:
     return [row for group in table["group"] for row in _group_rows(group["scenes"], rng)]
 
 
-def _group_rows(scenes: Sequence[tuple[str, str]], rng: random.Random) -> Iterator[Row]:
+def _group_rows(scenes: Sequence[Sequence[str]], rng: random.Random) -> Iterator[Row]:
     """Give every scene its own word (label 1) and another scene's (label 0), each word once."""
     words = [word for _, word in scenes]
     for (scene, word), other in zip(scenes, derange(words, rng), strict=True):
