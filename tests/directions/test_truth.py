@@ -11,8 +11,9 @@ from workbench.directions.evidence_table import EVIDENCE
 from workbench.directions.layer_choice import choose_layers
 from workbench.directions.mass_mean import MassMean
 from workbench.directions.recipe import CheckPart, FitPart, LayersPart
-from workbench.directions.truth import read_items
+from workbench.directions.truth import read_items, shuffled_truth
 from workbench.errors import ConfigError, FormatError, MismatchError, UnknownNameError
+from workbench.linalg import cosine
 from workbench.prompts import read_prompts
 from workbench.stats import auc
 
@@ -400,3 +401,14 @@ def test_leakage_tells_a_truth_that_is_polarity_from_one_that_is_not():
     clean, leaky = directions.info["polarity_leakage"]
     assert leaky > 0.1 > 5 * abs(clean)
     assert set(pick(table, layer=1)["leakage"].round(5)) == {round(float(leaky), 5)}
+
+
+def test_the_null_of_a_recipe_is_its_own_fit_to_shuffled_labels(acts, fitted):
+    null = shuffled_truth(acts, recipe(), seed=3)
+    own, _ = fitted
+    assert (null.names, null.layers, null.info["shuffle"]) == (own.names, own.layers, 3)
+    assert null.info["columns"] == own.info["columns"]
+    axis = np.eye(24)[:1]
+    assert abs(cosine(own.at(2), axis)) > 0.9 > abs(cosine(null.at(2), axis))
+    with pytest.raises(MismatchError, match="position"):
+        shuffled_truth(replace(acts, position="offset:-2"), recipe())

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from workbench.directions import Directions, LinearMap
 from workbench.errors import FormatError
 from workbench.pipelines.settings import SweepConfig
-from workbench.pipelines.verbs import sweep_parts
+from workbench.pipelines.sweeping import sweep_parts
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MAP, DIRECTIONS = (str(FIXTURES / f"{kind}_v1.safetensors") for kind in ("map", "directions"))

@@ -131,3 +131,26 @@ def test_files_that_lack_what_a_claim_needs_are_refused(tmp_path):
         Claims(choice=tmp_path / "o.jsonl")
     with pytest.raises(ConfigError, match="polarity 2"):
         Claims(polarity=2)
+
+
+def test_an_advantage_is_what_a_claim_has_over_the_other_worlds_in_the_same_words(tiny_subject):
+    def scored(measures, shift):
+        readout = Claims(measures=measures, polarity=0)
+        requests = readout.requests(tiny_subject)
+        rng = np.random.default_rng(0)
+        totals = [r.extra["tokens"] * (rng.normal() + shift(r)) for r in requests]
+        return readout.score(requests, [(np.array([total]),) for total in totals])
+
+    plain = scored(["advantage"], lambda r: 0)
+    both = scored(["loglik", "advantage"], lambda r: 7)  # shared by all: it drops out
+    kept = [m for m in both if m.measure == "advantage"]
+    np.testing.assert_allclose([m.value for m in kept], [m.value for m in plain], atol=1e-9)
+    assert len(kept) == len(both) / 2 == 112
+    assert {len({m.item for m in kept if m.condition == world}) for world in WORLDS} == {28}
+    own = scored(["advantage"], lambda r: 3 * (r.condition == "P"))
+    moved = {m.condition: m.value - p.value for m, p in zip(own, plain, strict=True)}
+    assert moved == pytest.approx({"P": 3, "S": -1, "N": -1, "A": -1})
+    values = {}
+    for m in plain:
+        values.setdefault(m.item, []).append(m.value)
+    np.testing.assert_allclose([sum(v) for v in values.values()], 0, atol=1e-9)

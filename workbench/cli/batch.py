@@ -61,7 +61,7 @@ def train(
     """Train a LoRA organism on documents."""
     flags = {"model": model, "name": name, "tokens": tokens, "seed": seed}
     data = settings_of(documents, {"documents": documents}, flags, options)
-    _carry_out("train", data, options)
+    launch("train", data, options)
 
 
 @app.command()
@@ -85,7 +85,7 @@ def cache(
     words = {"model": model, "prompts": named[0] if len(named) == 1 else named}
     flags = {"layers": blocks(layers), "site": site, "position": position, "render": render}
     flags |= {"dtype": dtype, "device": device}
-    _carry_out("cache", settings_of(model, words, flags, options), options)
+    launch("cache", settings_of(model, words, flags, options), options)
 
 
 @app.command()
@@ -120,7 +120,7 @@ def fit(
     flags |= {"y": y, "groups": groups, "polarity": polarity, "facts": facts, "layer": layer}
     flags["pairs"] = pairs
     data = settings_of(acts, {"acts": acts}, flags, options)
-    _carry_out("fit", data, options, workers=number)
+    launch("fit", data, options, workers=number)
 
 
 @app.command()
@@ -135,7 +135,7 @@ def measure(
     """Take readouts of a model as it is."""
     words = {"model": model, "readouts": readouts or []}
     data = settings_of(model, words, {"dtype": dtype, "device": device}, options)
-    _summed(_carry_out("measure", data, options), options, "readout measure condition")
+    summed(launch("measure", data, options), options, "readout measure condition")
 
 
 @app.command()
@@ -145,21 +145,18 @@ def apply(
     options: Options,
 ) -> None:
     """Apply a frozen direction to other models' activations: is truth read, what is believed?"""
-    _carry_out("apply", settings_of(str(file), {}, {}, options), options)
+    launch("apply", settings_of(str(file), {}, {}, options), options)
 
 
-@app.command()
-@batch
-def sweep(
-    file: Annotated[Path, typer.Argument(help="SWEEP.toml: model, directions, doses, readouts.")],
+def launch(
+    verb: str,
+    data: Mapping[str, Any],
     options: Options,
-) -> None:
-    """Measure behaviour against the dose of an edit, random directions in the same batches."""
-    done = _carry_out("sweep", settings_of(str(file), {}, {}, options), options)
-    _summed(done, options, "readout measure direction control dose")
-
-
-def _carry_out(verb: str, data: Mapping[str, Any], options: Options, **more: Any) -> Done | None:
+    *,
+    tell: Callable[[Done], Any] | None = None,
+    **more: Any,
+) -> Done | None:
+    """Carry a verb out, or plan it, and say so; ``tell`` gives what ``--json`` prints of it."""
     from workbench.pipelines.verbs import carry_out, plan
 
     if options.dry:
@@ -178,7 +175,8 @@ def _carry_out(verb: str, data: Mapping[str, Any], options: Options, **more: Any
             **more,
         )
     if options.as_json:
-        emit(verb, done.id, done.status, done.path, done.result)
+        told = done.result if tell is None or done.status == "part" else tell(done)
+        emit(verb, done.id, done.status, done.path, told)
     else:
         line(f"{verb} {done.id} {done.status}: {done.path}")
     return done
@@ -194,7 +192,8 @@ def _print_plan(planned: Done, options: Options) -> None:
     line("\n".join([json.dumps(shown, indent=2), *lines]))
 
 
-def _summed(done: Done | None, options: Options, by: str) -> None:
+def summed(done: Done | None, options: Options, by: str) -> None:
+    """Print the averages of a run that has its results."""
     if done is not None and done.status != "part" and not options.as_json:
         print_summary(done.path, by.split())
 
@@ -209,14 +208,20 @@ def _study(study: str, options: Options) -> None:
     options.told.id = config.name
     units = _run_study(config, options)
     from workbench.pipelines.report import as_text, headline, write_report
+    from workbench.pipelines.report_effects import study_effects, write_effects
 
-    table = headline(units)
+    table, found = headline(units), dict(study_effects(units))
     path = write_report(table, units, options.root / "study" / config.name)
+    files = [path, *write_effects(found, path.parent)]
     if options.as_json:
-        emit("run", config.name, "done", path, {"headline": table.to_dict("records")})
+        told = {stage: effects.to_dict() for stage, effects in found.items()}
+        result = {"headline": table.to_dict("records"), "effects": told}
+        emit("run", config.name, "done", path, result)
         return
     line(as_text(table))
-    line(f"\nThe same as a table: {path}")
+    for stage, effects in found.items():
+        line(f"\n{stage}: {effects.text()}")
+    line(f"\nThe same as tables: {', '.join(map(str, files))}")
 
 
 def _run_study(config: StudyConfig, options: Options) -> list[tuple[Unit, Done]]:

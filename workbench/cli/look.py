@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.app import app
 from workbench.cli.options import RUNS, Json, Plugin, Root, load_plugins
-from workbench.cli.say import bar, emit, line, print_table
+from workbench.cli.say import emit, line
 
 
 @app.command()
@@ -43,49 +43,6 @@ def examine(
     elif not as_json:
         line(report.text())
     report.raise_if_failed()
-
-
-@app.command()
-def probe(
-    model: Annotated[str, typer.Argument(help="The checkpoint.")],
-    directions: Annotated[list[Path] | None, typer.Option(help="Saved directions.")] = None,
-    readout: Annotated[list[str] | None, typer.Option(help="A readout by name.")] = None,
-    prompts: Annotated[str | None, typer.Option(help="What the directions read.")] = None,
-    known: Annotated[
-        Path | None, typer.Option(help="Known organisms: a results table, or a folder of runs.")
-    ] = None,
-    base: Annotated[str | None, typer.Option(help="What the checkpoint was made from.")] = None,
-    check: Annotated[bool, typer.Option(help="Ask the doctor first.")] = True,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of random directions and the bootstrap.")] = 0,
-    as_json: Json = False,
-    plugin: Plugin = None,
-) -> None:
-    """Probe a checkpoint: what saved directions read in it, beside its base and known organisms."""
-    load_plugins(plugin)
-    from workbench.pipelines.probe import probe_model
-
-    with bar("probe") as progress:
-        found = probe_model(
-            model,
-            directions=directions or (),
-            prompts=prompts,
-            readouts=readout or (),
-            known=known,
-            base=base,
-            check=check,
-            seed=seed,
-            progress=progress,
-            dtype=dtype,
-            device=device,
-        )
-    if as_json:
-        emit("probe", found.subject, "done", None, found.to_dict())
-        return
-    if found.report is not None:
-        line(found.report.text())
-    print_table(found.table)
 
 
 @app.command(name="list")

@@ -18,7 +18,7 @@ from workbench.directions.map_io import open_map, save_map
 from workbench.directions.nulls import CovarianceMatched, Isotropic, SeedPairs, SplitHalf
 from workbench.directions.recipe import Recipe, read_recipe, shipped_recipes
 from workbench.directions.similarity import cosines, layer_similarity, projection_correlations
-from workbench.directions.truth import evaluate, fit_truth
+from workbench.directions.truth import evaluate, fit_truth, shuffled_truth
 
 __all__ = [
     "CovarianceMatched",
@@ -48,6 +48,7 @@ __all__ = [
     "save_directions",
     "save_map",
     "shipped_recipes",
+    "shuffled_truth",
     "stack",
     "thresholds",
     "variance_along",

@@ -120,6 +120,21 @@ def fit_truth(
     return directions, pd.concat(tables, ignore_index=True)
 
 
+def shuffled_truth(
+    acts: ActivationsLike, recipe: Recipe | str = "truth", *, seed: int = 0
+) -> Directions:
+    """Fit a recipe to shuffled labels on the items that `fit_truth` fits: its null direction.
+
+    Raises:
+        ConfigError: a missing column, labels of one class.
+        MismatchError: the activations are of another site or position than the recipe's.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    _refuse_other_read(acts, recipe)
+    acts = fitted_items(acts, recipe)
+    return _fit_all(acts, recipe, read_items(acts, recipe.fit).columns, acts.layers, seed)
+
+
 def evaluate(
     directions: Directions,
     acts: ActivationsLike,
@@ -262,7 +277,11 @@ def _check_layers(
 
 
 def _fit_all(
-    acts: ActivationsLike, recipe: Recipe, columns: Columns, layers: Sequence[int]
+    acts: ActivationsLike,
+    recipe: Recipe,
+    columns: Columns,
+    layers: Sequence[int],
+    shuffle: int | None = None,
 ) -> Directions:
     fit = recipe.fit
     return fit_layers(
@@ -273,6 +292,7 @@ def _fit_all(
         polarity=None if columns.polarity is None else fit.polarity,
         layers=layers,
         names=[fit.name],
+        shuffle=shuffle,
         **fit.params,
     )
 

@@ -4,7 +4,16 @@ from workbench.effects.changes import changes
 from workbench.effects.curves import How
 from workbench.effects.guards import GUARDS, Guard
 from workbench.effects.sensitivity import sensitivity
-from workbench.effects.slopes import slopes
+from workbench.effects.slopes import control_slopes, slopes
 from workbench.effects.texts import side_by_side
 
-__all__ = ["GUARDS", "Guard", "How", "changes", "sensitivity", "side_by_side", "slopes"]
+__all__ = [
+    "GUARDS",
+    "Guard",
+    "How",
+    "changes",
+    "control_slopes",
+    "sensitivity",
+    "side_by_side",
+    "slopes",
+]

@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 from workbench.effects.changes import changes
 from workbench.effects.curves import (
     CURVE,
+    INTERVENTION,
     How,
     band,
     by_seed,
@@ -22,13 +23,14 @@ from workbench.effects.curves import (
     swept,
     zero_of,
 )
-from workbench.effects.guards import GUARDS, MIN_MASS, Guard
+from workbench.effects.guards import GUARDS, MIN_MASS, Guard, guarded
 from workbench.types import ndarray
 
 SLOPES = (
     *(*CURVE, "n", "unit", "slope", "low", "high", "interval", "doses", "n_unguarded"),
     *("rho", "monotone", "band", "band_name", "beyond_band", "share_of_gap", "verdict"),
 )
+CONTROL_SLOPES = (*CURVE, "control", "n", "unit", "slope", "low", "high", "interval")
 HALF = 0.5
 Gaps = Mapping[tuple[str, str, str], float]
 
@@ -73,6 +75,44 @@ def slopes(
         for label, curve in curves(swept(frame, how))
     ]
     return pd.DataFrame(rows, columns=list(SLOPES))
+
+
+def control_slopes(
+    frame: pd.DataFrame,
+    *,
+    min_mass: float = MIN_MASS,
+    guards: Sequence[Guard] = GUARDS,
+    how: How | None = None,
+) -> pd.DataFrame:
+    """Return the slope of every control but the random directions, over its curve's guarded doses.
+
+    Args:
+        frame: a sweep's results table.
+        min_mass: as in `changes`.
+        guards: as in `changes`.
+        how: as in `changes`.
+
+    Returns:
+        The curve's columns, control, n, unit, slope, low, high, interval; no rows where a sweep
+        has no sign, shuffled, layers or noop control.
+
+    Raises:
+        ConfigError: as in `changes`.
+    """
+    how = how or How()
+    table = swept(frame, how)
+    kept = guarded(table, min_mass, guards).rename("guarded").reset_index()
+    rows = []
+    for label, curve in curves(table):
+        here = (kept[list(INTERVENTION)] == [label[name] for name in INTERVENTION]).all(axis=1)
+        own = kept[here & (kept["control"] == "none") & kept["guarded"]]
+        doses = [float(dose) for dose in own["dose"] if dose]
+        for control in sorted(curve["control"].unique()):
+            if control == "none" or control.startswith(("random:", "prompt:")):
+                continue
+            found = _unit_slopes(curve, zero_of(label, curve), control, doses)
+            rows.append({**label, "control": control, **interval(*found, how, "slope")})
+    return pd.DataFrame(rows, columns=list(CONTROL_SLOPES))
 
 
 def _row(

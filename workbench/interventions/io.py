@@ -132,6 +132,15 @@ def load_intervention(path: str | Path) -> SavedIntervention:
     return SavedIntervention(edits, model, header.get("name", ""), info)
 
 
+def is_intervention(path: Path) -> bool:
+    """Say whether a file's header calls it an intervention; damage is for the reader to report."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return bool((file.metadata() or {}).get("format") == FORMAT)
+    except (SafetensorError, OSError, ValueError):
+        return False
+
+
 def _laid_out(edits: Sequence[LayerEdit]) -> tuple[dict[str, ndarray], list[dict[str, Any]]]:
     tensors: dict[str, ndarray] = {}
     described = []

@@ -12,6 +12,7 @@ from workbench.data import item_sets
 from workbench.errors import ConfigError, FormatError, unknown
 from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
 from workbench.runs import list_runs, read_run
+from workbench.types import LayerEdit
 
 Row = dict[str, Any]
 REGISTRIES: dict[str, Registry[Any]] = {
@@ -67,9 +68,13 @@ def verify_path(path: Path) -> Row:
     from workbench.activations import verify
     from workbench.directions import open_directions, open_map
     from workbench.directions.map_io import is_map
+    from workbench.interventions.io import is_intervention, load_intervention
 
     if not path.exists():
         raise ConfigError(f"{str(path)!r} does not exist; give a store, a run folder or a file")
+    if path.suffix == ".safetensors" and is_intervention(path):
+        saved = load_intervention(path)
+        return {"format": "intervention", "edits": len(saved.edits), "layers": len(saved.layers)}
     if path.suffix == ".safetensors" and is_map(path):
         kept = open_map(path)
         return {"format": "linear map", "name": kept.name, "layers": len(kept.layers)}
@@ -174,17 +179,30 @@ def _path(path: Path) -> Row:
         run = read_run(path)
         named = {k: getattr(run, k) for k in ("id", "verb", "status", "started", "finished")}
         more = {"models": ", ".join(run.models), "outputs": ", ".join(run.outputs)}
-        return {**named, **more, "config": json.dumps(dict(run.config), indent=2, default=str)}
+        config = {"config": json.dumps(dict(run.config), indent=2, default=str)}
+        return {**named, **more, **config, **_effects(path, run.verb, run.status)}
     if path.is_dir() and not list(path.glob("*.pt")):
         raise FormatError(f"{path} is neither a run folder nor a store, and holds no .pt files")
     return _foreign(path)
+
+
+def _effects(path: Path, verb: str, status: str) -> Row:
+    """Of a finished sweep, say what its doses did."""
+    if verb != "sweep" or status != "done":
+        return {}
+    from workbench.pipelines.report_effects import effects_of
+
+    return {"effects": effects_of(path).text()}
 
 
 def _safetensors(path: Path) -> Row:
     """Tell our own files from those of other programs by what the header says."""
     from workbench.directions.exchange import recognise
     from workbench.directions.map_io import is_map
+    from workbench.interventions.io import is_intervention
 
+    if is_intervention(path):
+        return _intervention(path)
     own = is_map(path) or recognise(path) == "directions"
     return _directions(path) if own else _foreign(path)
 
@@ -193,6 +211,32 @@ def _foreign(path: Path) -> Row:
     from workbench.directions.exchange import describe_foreign
 
     return describe_foreign(path)
+
+
+def _intervention(path: Path) -> Row:
+    """Say what each edit does, and how to do the same without this package."""
+    from workbench.interventions.io import load_intervention
+    from workbench.interventions.snippet import plain_code
+
+    saved = load_intervention(path)
+    try:
+        code = plain_code(saved, str(path))
+    except ConfigError as error:  # an edit from a plug-in
+        code = f"none: {error}"
+    return {
+        "name": saved.name,
+        "model": saved.model.key,
+        "edits": "\n".join(f"  {_edit(edit)}" for edit in saved.edits),
+        "made of": "; ".join(json.dumps(one) for one in saved.info.get("made_of", [])),
+        "plain transformers code": code,
+    }
+
+
+def _edit(edit: LayerEdit) -> str:
+    """Say in one line what an edit does; a dose is in raw units, along a vector of length one."""
+    rows = "".join(f", {name} {value:g}" for name, value in edit.rows.items())
+    arrays = "".join(f", {name} {array.shape}" for name, array in edit.weights.items())
+    return f"block {edit.layer}: {edit.name}, dose {edit.dose:g}{rows}{arrays}, scope {edit.scope}"
 
 
 def _directions(path: Path) -> Row:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.directions.recipe import FitPart, LayersPart, Recipe, read_recipe, recipe_path
+from workbench.errors import ConfigError
 from workbench.pipelines.settings import FitConfig
 from workbench.registry import METHODS
 from workbench.types import Progress
@@ -50,6 +51,25 @@ def fit_one(
         seed=config.seed,
         progress=progress,
     )
+
+
+def shuffled_of(config: FitConfig) -> Directions:
+    """Fit to shuffled labels, on the items that the fit itself takes; nothing is checked.
+
+    Raises:
+        ConfigError: there is nothing held out to check or to choose a layer by, so ``check``,
+            ``renderings``, ``split`` and ``layer`` say nothing.
+    """
+    from workbench.activations import open_activations
+    from workbench.directions import shuffled_truth
+
+    if config.check or config.renderings or config.split or config.layer is not None:
+        raise ConfigError(
+            "a fit to shuffled labels is not checked and holds every layer; leave check, "
+            "renderings, split and layer out"
+        )
+    acts = rows_of(config, open_activations(config.acts))
+    return shuffled_truth(acts, recipe_of(config), seed=config.shuffle or 0)
 
 
 def gives_map(config: FitConfig) -> bool:

@@ -14,6 +14,7 @@ from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.report_truth import Row, frozen_rows, truth_rows
 from workbench.pipelines.study import Unit
+from workbench.pipelines.sweeping import GUARDS
 from workbench.pipelines.verbs import Done
 from workbench.stats import Interval, bootstrap_interval
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
+
+EVIDENCE = "evidence.parquet"
 
 SHOWN = {
     "own_world_advantage_minus_base": "own minus others, minus base",
@@ -45,9 +48,10 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
     import pandas as pd
 
     rows: list[Row] = []
-    fits = [(unit, done) for unit, done in units if done.verb == "fit"]
+    fits = [(unit, done) for unit, done in units if (done.path / EVIDENCE).exists()]
+    fits = [(unit, done) for unit, done in fits if done.verb == "fit"]
     for unit, done in fits:
-        found = truth_rows(pd.read_parquet(done.path / "evidence.parquet"))
+        found = truth_rows(pd.read_parquet(done.path / EVIDENCE))
         label = f"{unit.title}: " if len(fits) > 1 else ""
         rows += [replace(row, question=label + row.question) for row in found]
     applied = [(unit, done) for unit, done in units if done.verb == "apply"]
@@ -232,7 +236,7 @@ def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
     """Slope of each behavior over the dose, against the slopes of random directions."""
     if results is None:
         return
-    kept = results[results["valid"]]
+    kept = results[results["valid"] & ~results["readout"].isin(GUARDS)]
     keys = ["subject", "measure", "condition", "direction", "edit", "layers", "scope", "unit"]
     windows = kept.groupby(["direction", "edit", "scope"])["layers"].nunique()
     for key, part in kept.groupby([*keys, "readout", "run"], sort=False, dropna=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -68,6 +68,8 @@ class FitConfig(Config):
     check: list[str] = Field(default_factory=list)
     """Further stores on which the frozen directions are scored."""
     seed: int = Field(default=0, ge=0)
+    shuffle: int | None = Field(default=None, ge=0)
+    """A seed: fit to shuffled labels, without evidence, as the null direction of a sweep."""
 
 
 class JobConfig(Config):
@@ -124,19 +126,41 @@ class MeasureConfig(ModelConfig):
 _NUMBERS = ("floor", "ceiling", "factor", "value", "scale", "offset", "inside", "outside")
 
 
-class SweepConfig(ModelConfig):
-    """Behaviour against the dose of an edit, with random-direction controls."""
+class BaselineConfig(Config):
+    """A prompt that asks for what a direction is to do."""
 
-    directions: str
-    readouts: list[str | dict[str, Any]] = Field(min_length=1)
-    doses: list[FiniteFloat] = Field(min_length=1)
+    name: str
+    system: str = ""
+    shots: list[dict[str, str]] = Field(default_factory=list)
+
+
+class GapConfig(Config):
+    """How a sweep measures the natural gap along its direction: two sides, one prompt set."""
+
+    first: str | list[str]
+    """A model, or one for each training seed."""
+    second: str | list[str]
+    prompts: str | dict[str, Any] | list[Any]
+
+    @property
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Both sides as lists of models."""
+        first, second = ([s] if isinstance(s, str) else s for s in (self.first, self.second))
+        return first, second
+
+
+Controls = Annotated[int, Field(ge=0)] | str | list[Annotated[int, Field(ge=0)] | str]
+
+
+class SteerConfig(ModelConfig):
+    """Which edit, where, how strong, and what it is compared with."""
+
     edit: str = "add"
     layers: list[int] | list[list[int]] | None = None
     """Blocks; by default the layer that the fit chose."""
-    unit: Literal["raw", "norm"] = "raw"
-    """Gaps are measured between subjects, so doses in gaps are for ``wb.sweep`` alone."""
     scope: str = "all"
-    controls: int = Field(default=10, ge=0)
+    controls: Controls = 10
+    """Random directions, or a list of random:N, sign, shuffled, layers:N and noop."""
     floor: float | None = None
     ceiling: float | None = None
     factor: FiniteFloat | None = None
@@ -153,3 +177,73 @@ class SweepConfig(ModelConfig):
         """Return what the edit takes beside its dose, where it was given."""
         given = {name: getattr(self, name) for name in _NUMBERS if getattr(self, name) is not None}
         return given | ({"keep_norm": True} if self.keep_norm else {})
+
+
+class SweepConfig(SteerConfig):
+    """Behaviour against the dose of an edit, its controls in the same batches."""
+
+    directions: str
+    """A file of directions, or of a map."""
+    readouts: list[str | dict[str, Any]] = Field(min_length=1)
+    doses: list[FiniteFloat] = Field(min_length=1)
+    unit: Literal["raw", "norm", "gap", "percentile"] = "raw"
+    gap: GapConfig | None = None
+    """Measured first: for the unit gap, and for what a dose is in gaps."""
+    shuffled: str | None = None
+    """The directions that shuffled labels give, for that control."""
+    baselines: list[BaselineConfig] = Field(default_factory=list)
+    per_layer: Literal["accumulate", "residual_target"] = "accumulate"
+    calibration: str | None = None
+    """A store: doses in percentiles are percent of its states."""
+    side: Literal["floor", "ceiling"] = "floor"
+    """Of a cap in percentiles."""
+    guards: bool = True
+    """Take perplexity, repetition, drift and capability too, where readouts does not name them."""
+
+
+class GenerateConfig(SteerConfig):
+    """Replies of a model as text, at each dose of a direction where one is given."""
+
+    texts: list[str] = Field(default_factory=list)
+    """Prompts as they are; or else:"""
+    prompts: str | dict[str, Any] | list[Any] | None = None
+    """An item set's name, a file or a table."""
+    directions: str | None = None
+    doses: list[FiniteFloat] = Field(default_factory=list)
+    unit: Literal["raw", "norm"] = "norm"
+    controls: Controls = 0
+    n: int = Field(default=1, ge=1)
+    """Draws of each prompt; more than one needs a temperature."""
+    max_new_tokens: int = Field(default=60, ge=1)
+    temperature: float = Field(default=0.0, ge=0)
+    render: Literal["auto", "bare", "chat"] = "chat"
+
+
+class ContrastConfig(Config):
+    """The direction from one model to another: mean difference over the same items."""
+
+    acts: str
+    """Store of the model that the direction points to."""
+    other: str
+    name: str
+    """Of the direction."""
+    groups: str | None = None
+    """Column that counts as one unit, such as fact."""
+
+
+class ProbeConfig(ModelConfig):
+    """What frozen directions and readouts find in a checkpoint, beside its base and its kin."""
+
+    directions: list[str] = Field(default_factory=list)
+    prompts: str | dict[str, Any] | list[Any] | None = None
+    """What the directions read; by default the claims of the four worlds."""
+    readouts: list[str | dict[str, Any]] = Field(default_factory=list)
+    known: str | None = None
+    """Known organisms: a results table, or a folder of runs."""
+    base: str | None = None
+    """What the checkpoint was made from, where it is not an adapter."""
+    condition: str | None = None
+    """Column of the prompts that splits them."""
+    check: bool = True
+    """Ask the doctor first."""
+    seed: int = Field(default=0, ge=0)

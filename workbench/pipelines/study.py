@@ -18,8 +18,11 @@ from workbench.types import Progress
 
 ARTEFACT = {
     "apply": "results.parquet",
+    "contrast": "directions.safetensors",
     "fit": "directions.safetensors",
+    "generate": "results.parquet",
     "measure": "results.parquet",
+    "probe": "results.parquet",
     "sweep": "results.parquet",
 }
 """The file that ``"@id"`` means, by verb; the run folder itself for the others."""

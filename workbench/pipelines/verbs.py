@@ -11,13 +11,17 @@ from workbench.config import Config, parse
 from workbench.errors import ConfigError, unknown
 from workbench.files import replacing
 from workbench.library import locate, open_prompts, sources
-from workbench.pipelines import previews
+from workbench.pipelines import previews, sweeping
+from workbench.pipelines.parts import model_inputs, readout_inputs, save_results, weights_of
 from workbench.pipelines.settings import (
     ApplyConfig,
     CacheConfig,
+    ContrastConfig,
     FitConfig,
+    GenerateConfig,
     JobsConfig,
     MeasureConfig,
+    ProbeConfig,
     SweepConfig,
 )
 from workbench.runs import (
@@ -33,8 +37,6 @@ from workbench.types import Progress
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
-    from workbench.sweeps import Design, Steering
-    from workbench.types import Readout, Subject
 
 RUNS = Path("runs")
 """Where run folders go unless ``out`` says otherwise."""
@@ -95,7 +97,7 @@ def carry_out(
     """Run one verb in its run folder: reuse a finished run, resume an interrupted one.
 
     Args:
-        verb: train, cache, fit, measure or sweep.
+        verb: one of ``VERBS``.
         data: its settings.
         out: the run folder; by default ``root/<verb>/<run id>``.
         root: where run folders go.
@@ -178,23 +180,13 @@ def _jobs_verb() -> Verb:
     return Verb(JobsConfig, job_file.inputs_of, _fit_jobs, job_file.preview, workers=True)
 
 
-def _model_inputs(config: Any) -> list[Path]:
-    """Return the folders whose content decides which model this is."""
-    named = [config.model, getattr(config, "adapter", None)]
-    return [Path(name) for name in named if name and Path(name).exists()]
-
-
 def _train_inputs(config: Any) -> list[Path]:
     files = [locate(name) for name in (config.documents, config.chat) if name]
-    return [*_model_inputs(config), *files]
+    return [*model_inputs(config), *files]
 
 
 def _cache_inputs(config: CacheConfig) -> list[Path]:
-    return [*_model_inputs(config), *sources(config.prompts)]
-
-
-def _sweep_inputs(config: SweepConfig) -> list[Path]:
-    return [*_measure_inputs(config), Path(config.directions)]
+    return [*model_inputs(config), *sources(config.prompts)]
 
 
 def _fit_inputs(config: FitConfig) -> list[Path]:
@@ -205,12 +197,7 @@ def _fit_inputs(config: FitConfig) -> list[Path]:
 
 
 def _measure_inputs(config: Any) -> list[Path]:
-    return [*_model_inputs(config), *_readout_inputs(config.readouts)]
-
-
-def _readout_inputs(readouts: Sequence[Any]) -> list[Path]:
-    values = [v for readout in readouts if isinstance(readout, Mapping) for v in readout.values()]
-    return [Path(value) for value in values if isinstance(value, str) and Path(value).exists()]
+    return [*model_inputs(config), *readout_inputs(config.readouts)]
 
 
 def _train(config: Any, work: Work) -> Mapping[str, Any]:
@@ -238,7 +225,7 @@ def _cache(config: CacheConfig, work: Work) -> Mapping[str, Any]:
     )
     assert not isinstance(acts, dict), "one read gives one set of activations"
     complete = work.run.part is None or acts.complete
-    told = {"model": subject.ref.key, "n": len(acts), **_weights(subject)}
+    told = {"model": subject.ref.key, "n": len(acts), **weights_of(subject)}
     return {**told, "complete": complete}
 
 
@@ -247,12 +234,16 @@ def _fit(config: FitConfig, work: Work) -> Mapping[str, Any]:
     if work.run.part is not None and work.run.part[0]:
         return {"complete": False}
     from workbench.directions import save_directions, save_map
-    from workbench.pipelines.fitting import fit_one, gives_map, map_of
+    from workbench.pipelines.fitting import fit_one, gives_map, map_of, shuffled_of
 
     if gives_map(config):
         found = map_of(config)
         save_map(found, work.run.path / "map.safetensors")
         return {"model": found.model.key, "layers": len(found.layers)}
+    if config.shuffle is not None:
+        null = shuffled_of(config)
+        save_directions(null, work.run.path / "directions.safetensors")
+        return {"model": null.model.key, "shuffle": config.shuffle}
     directions, evidence = fit_one(config, progress=work.progress)
     save_directions(directions, work.run.path / "directions.safetensors")
     save_frame(evidence, work.run.path / "evidence.parquet")
@@ -307,56 +298,49 @@ def _measure(config: MeasureConfig, work: Work) -> Mapping[str, Any]:
     if outcomes is None:
         return {"complete": False}
     ((outcome,),) = outcomes
-    return _results(table(outcome.measurements, subject=subject), subject, work.run)
+    return save_results(table(outcome.measurements, subject=subject), subject, work.run)
 
 
 def _sweep(config: SweepConfig, work: Work) -> Mapping[str, Any]:
+    return sweeping.run_sweep(config, work.run, work.progress)
+
+
+def _generate(config: GenerateConfig, work: Work) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = sweeping.run_generate(config, work.run, work.progress)
+    return found
+
+
+def _contrast_inputs(config: ContrastConfig) -> list[Path]:
+    return [Path(config.acts), Path(config.other)]
+
+
+def _contrast(config: ContrastConfig, work: Work) -> Mapping[str, Any]:
     from workbench import api
-    from workbench.sweeps import sweep_run
+    from workbench.activations import open_activations
+    from workbench.directions import save_directions
 
-    directions, readouts, design = sweep_parts(config)
-    subject = api.load_for_readouts(config.model, **config.options())
-    frame = sweep_run(subject, directions, readouts, design, work.run, progress=work.progress)
-    if frame is None:
-        return {"complete": False}
-    return {**_results(frame, subject, work.run), "layers": design.layers}
-
-
-def _results(frame: Any, subject: Subject, run: OpenRun) -> dict[str, Any]:
-    from workbench.results import write_results
-
-    write_results(frame, run.path / "results.parquet", run=run.id)
-    return {"model": subject.ref.key, "rows": len(frame), **_weights(subject)}
+    first, second = open_activations(config.acts), open_activations(config.other)
+    found = api.contrast(first, second, name=config.name, groups=config.groups)
+    save_directions(found, work.run.path / "directions.safetensors")
+    return {"models": [first.model.key, second.model.key], "n": found.info["n"]}
 
 
-def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
-    """Open what a sweep needs but the model; the layer that the fit chose is the default."""
-    from workbench.directions import open_directions, open_map
-    from workbench.readouts.ask import make_readout
-    from workbench.sweeps import Design
+def _preview_contrast(config: ContrastConfig) -> Mapping[str, Any]:
+    from workbench.activations import open_activations
+    from workbench.directions.algebra import Difference
 
-    opened = open_map if config.edit == "linear_map" else open_directions
-    directions: Steering = opened(config.directions)
-    layers = config.layers
-    if layers is None and "layer" in directions.info:
-        layers = [int(directions.info["layer"])]
-    same = ("doses", "edit", "unit", "scope", "controls", "seed")
-    design = Design(
-        layers=layers,
-        thresholds=config.numbers(),
-        **{name: getattr(config, name) for name in same},
-    )
-    return directions, [make_readout(readout) for readout in config.readouts], design
+    stores = (open_activations(config.acts), open_activations(config.other))
+    pairs = Difference(*stores, config.name, config.groups)
+    return {"items": len(pairs.rows[0]), "layers": len(pairs.layers)}
 
 
-def _preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
-    """Plan the sweep: loads the model for its tokenizer and shape, and runs nothing."""
-    from workbench import api
-    from workbench.sweeps import plan_sweep
+def _probe_verb() -> Verb:
+    from workbench.pipelines import probing
 
-    directions, readouts, design = sweep_parts(config)
-    subject = api.load(config.model, check=False, **config.options())
-    return {"plan": plan_sweep(subject, directions, readouts, design)}
+    def body(config: ProbeConfig, work: Work) -> Mapping[str, Any]:
+        return probing.run_probe(config, work.run, work.progress)
+
+    return Verb(ProbeConfig, probing.inputs_of, body, probing.preview, shards=False)
 
 
 def _preview_fit(config: FitConfig) -> Mapping[str, Any]:
@@ -375,11 +359,6 @@ def _preview_apply(config: ApplyConfig) -> Mapping[str, Any]:
     return preview(config)
 
 
-def _weights(subject: Subject) -> dict[str, Any]:
-    """Say in which precision, and from what, the weights came."""
-    return {"dtype": subject.ref.dtype, "quantization": subject.ref.quantization}
-
-
 def save_frame(frame: Any, path: Path) -> None:
     """Write a plain table whole or not at all."""
     with replacing(path) as temporary:
@@ -392,6 +371,13 @@ VERBS: dict[str, Callable[[], Verb]] = {
     "fit": lambda: Verb(FitConfig, _fit_inputs, _fit, _preview_fit),
     "apply": lambda: Verb(ApplyConfig, _apply_inputs, _apply, _preview_apply, shards=False),
     "measure": lambda: Verb(MeasureConfig, _measure_inputs, _measure, previews.preview_measure),
-    "sweep": lambda: Verb(SweepConfig, _sweep_inputs, _sweep, _preview_sweep),
+    "contrast": lambda: Verb(
+        ContrastConfig, _contrast_inputs, _contrast, _preview_contrast, shards=False
+    ),
+    "sweep": lambda: Verb(SweepConfig, sweeping.sweep_inputs, _sweep, sweeping.preview_sweep),
+    "generate": lambda: Verb(
+        GenerateConfig, sweeping.generate_inputs, _generate, sweeping.preview_generate
+    ),
+    "probe": _probe_verb,
 }
 """Made when asked for, so that a mistake in one verb does not wait for another's imports."""

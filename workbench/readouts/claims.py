@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from workbench.types import CandidatesRead, Measurement, Rendered, Request, Subj
 WORLDS = ("P", "S", "N", "A")
 LETTERS = ("A", "B", "C", "D")
 MEASURES = ("loglik", "choice")
+"""Taken by default; ``advantage`` on top."""
+ADVANTAGE = "advantage"
 KEPT = ("set", "proposition", "frame", "polarity", "fact")
 """Columns of a claim that stand with its likelihood."""
 
@@ -31,9 +34,11 @@ class Claims:
     ``loglik`` is the log-likelihood of a bare claim's own tokens in nats per token; where the
     tokenizer adds no BOS the first token has no prediction and is left out. ``choice`` is the
     normalised first-token letter mass of a world's option, averaged over the four rotations.
+    ``advantage`` is a claim's ``loglik`` minus the mean of the other worlds' claims in the same
+    words, so that a change that all claims share drops out.
 
     Args:
-        measures: which of the two to take.
+        measures: which of the three to take.
         claims: a claims file; the shipped one by default.
         choice: a four-choice file; the shipped one by default.
         polarity: +1 for the claims, -1 for their negations, 0 for both.
@@ -49,9 +54,10 @@ class Claims:
         polarity: int = 1,
     ) -> None:
         measures = (measures,) if isinstance(measures, str) else tuple(measures)
-        wrong = [measure for measure in measures if measure not in MEASURES]
+        known = (*MEASURES, ADVANTAGE)
+        wrong = [measure for measure in measures if measure not in known]
         if wrong:
-            raise ConfigError(f"claims has no measure {wrong[0]!r}; known: {', '.join(MEASURES)}")
+            raise ConfigError(f"claims has no measure {wrong[0]!r}; known: {', '.join(known)}")
         if polarity not in (1, 0, -1):
             raise ConfigError(f"claims has no polarity {polarity!r}; give 1, -1 or 0 (both)")
         self.measures = measures
@@ -64,7 +70,7 @@ class Claims:
 
     def requests(self, subject: Subject) -> list[Request]:
         made: list[Request] = []
-        if "loglik" in self.measures:
+        if {"loglik", ADVANTAGE} & set(self.measures):
             made += self._likelihoods(subject)
         if "choice" in self.measures:
             made += self._choices(subject)
@@ -74,11 +80,17 @@ class Claims:
         self, requests: Sequence[Request], answers: Sequence[Sequence[Any]]
     ) -> list[Measurement]:
         found: list[Measurement] = []
+        claims: list[Measurement] = []
         pairs = list(zip(requests, answers, strict=True))
         for (measure, _), answered in groupby(pairs, lambda p: (p[0].extra["measure"], p[0].item)):
             group = list(answered)
-            found += _score_choice(group) if measure == "choice" else map(_likelihood, group)
-        return found
+            if measure == "choice":
+                found += _score_choice(group)
+            else:
+                claims += map(_likelihood, group)
+        if ADVANTAGE in self.measures:
+            found = [*_advantages(claims), *found]
+        return [*claims, *found] if "loglik" in self.measures else found
 
     def _likelihoods(self, subject: Subject) -> Iterator[Request]:
         claims = self.claims
@@ -154,6 +166,22 @@ def _likelihood(pair: tuple[Request, Sequence[Any]]) -> Measurement:
         value=float(total[0]) / request.extra["tokens"],
         extra=extra,
     )
+
+
+def _advantages(claims: Sequence[Measurement]) -> Iterator[Measurement]:
+    """Subtract from each claim the mean of the other worlds' claims in the same words."""
+    by_words: dict[tuple[Any, ...], list[Measurement]] = {}
+    for claim in claims:
+        words = tuple(claim.extra[name] for name in ("proposition", "frame", "polarity"))
+        by_words.setdefault(words, []).append(claim)
+    for same in by_words.values():
+        for claim in same:
+            others = [c.value for c in same if c.condition != claim.condition]
+            values = [value for value in (claim.value, *others) if value is not None]
+            if len(values) == len(WORLDS):
+                value = values[0] - float(np.mean(values[1:]))
+                item = claim.extra["fact"] + (":negated" if claim.extra["polarity"] < 0 else "")
+                yield replace(claim, measure=ADVANTAGE, item=item, value=value)
 
 
 def _score_choice(group: list[tuple[Request, Sequence[Any]]]) -> list[Measurement]:

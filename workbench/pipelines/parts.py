@@ -1,0 +1,43 @@
+"""What verbs have in common: the files behind a model or a readout, and results on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.runs import OpenRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.types import Subject
+
+
+def model_inputs(config: Any) -> list[Path]:
+    """Return the folders whose content decides which model this is."""
+    return paths_of([config.model, getattr(config, "adapter", None)])
+
+
+def readout_inputs(readouts: Sequence[Any]) -> list[Path]:
+    """Return the files that readouts name."""
+    values = [v for readout in readouts if isinstance(readout, Mapping) for v in readout.values()]
+    return paths_of([value for value in values if isinstance(value, str)])
+
+
+def paths_of(names: Sequence[str | None]) -> list[Path]:
+    """Return those of the names that are files or folders here."""
+    return [Path(name) for name in names if name and Path(name).exists()]
+
+
+def save_results(frame: pd.DataFrame, subject: Subject, run: OpenRun) -> dict[str, Any]:
+    """Write a results table, and return what the run says of it."""
+    from workbench.results import write_results
+
+    write_results(frame, run.path / "results.parquet", run=run.id)
+    return {"model": subject.ref.key, "rows": len(frame), **weights_of(subject)}
+
+
+def weights_of(subject: Subject) -> dict[str, Any]:
+    """Say in which precision, and from what, the weights came."""
+    return {"dtype": subject.ref.dtype, "quantization": subject.ref.quantization}
