@@ -31,8 +31,8 @@ class ReadPart(Config):
 class FitPart(Config):
     """How a direction comes of them.
 
-    The columns ``groups``, ``polarity`` and ``facts`` may be absent from the activations, unless a
-    recipe names them itself.
+    The columns ``groups``, ``polarity``, ``facts`` and ``pairs`` may be absent from the
+    activations, unless a recipe names them itself.
     """
 
     method: str
@@ -43,6 +43,8 @@ class FitPart(Config):
     polarity: str = "polarity"
     facts: str = "fact"
     """The unit to split and to resample by."""
+    pairs: str = "fact"
+    """Matched items, for the methods that need them."""
     params: dict[str, Any] = Field(default_factory=dict)
 
 

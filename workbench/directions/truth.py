@@ -214,12 +214,12 @@ def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
     Topics, polarity and facts may be absent unless the recipe names their columns itself: all items
     are then one topic, affirmed, or each its own fact.
     """
-    parts = {"groups": fit.groups, "polarity": fit.polarity, "facts": fit.facts}
+    names = ("groups", "polarity", "facts", "pairs")
+    parts = {name: str(getattr(fit, name)) for name in names}
     named = fit.model_fields_set
     given = {part: name for part, name in parts.items() if part in named or name in acts.columns}
-    columns = read_columns(
-        acts, y=fit.y, groups=given.get("groups"), polarity=given.get("polarity")
-    )
+    named_columns = {part: given.get(part) for part in ("groups", "polarity", "pairs")}
+    columns = read_columns(acts, y=fit.y, **named_columns)
     if columns.groups is not None and ALL_TOPICS in columns.groups:
         raise ConfigError(f"a topic may not be called {ALL_TOPICS!r}, the word for their mean")
     n = len(columns.y)
@@ -290,6 +290,7 @@ def _fit_all(
         y=fit.y,
         groups=None if columns.groups is None else fit.groups,
         polarity=None if columns.polarity is None else fit.polarity,
+        pairs=None if columns.pairs is None else fit.pairs,
         layers=layers,
         names=[fit.name],
         shuffle=shuffle,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.directions import Directions
     from workbench.directions.linear_map import LinearMap
 
-COLUMNS = ("y", "groups", "polarity", "facts")
+COLUMNS = ("y", "groups", "polarity", "facts", "pairs")
 
 
 def inputs_of(config: FitConfig) -> list[Path]:

@@ -13,8 +13,8 @@ import numpy as np
 from workbench.activations import open_activations
 from workbench.directions.fit import create
 from workbench.errors import ConfigError
+from workbench.pipelines.fitting import COLUMNS, recipe_of
 from workbench.pipelines.fitting import inputs_of as inputs_of_fit
-from workbench.pipelines.fitting import recipe_of
 from workbench.pipelines.settings import FitConfig, JobConfig, JobsConfig
 
 TOGETHER = 16
@@ -69,7 +69,7 @@ def expand(config: JobsConfig) -> list[Job]:
 def _fits(job: JobConfig) -> list[tuple[FitConfig, str]]:
     """Return the fits of one store, recipe and method: over layers, topics and seeds."""
     name, params = _method(job.method)
-    columns = {key: getattr(job, key) for key in ("y", "groups", "polarity", "facts")}
+    columns = {key: getattr(job, key) for key in COLUMNS}
     base = FitConfig(
         acts=str(job.acts), recipe=str(job.recipe), method=name, params=params,
         where=job.where, check=job.check, **columns,

@@ -54,7 +54,7 @@ class FitConfig(Config):
     polarity: str | None = None
     facts: str | None = None
     pairs: str | None = None
-    """Column of matched items, for methods that give a map."""
+    """Column of matched items, for methods that need them."""
     layer: int | None = Field(default=None, ge=0)
     """Fix the layer instead of choosing it."""
     params: dict[str, Any] = Field(default_factory=dict)
@@ -88,6 +88,7 @@ class JobConfig(Config):
     groups: str | None = None
     polarity: str | None = None
     facts: str | None = None
+    pairs: str | None = None
     where: dict[str, Any] = Field(default_factory=dict)
     check: list[str] = Field(default_factory=list)
     seed: int | list[int] = 0
