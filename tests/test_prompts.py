@@ -168,6 +168,8 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, name, content, message):
         ({"path": 5}, "path = 5; a text is expected"),
         ({"path": "statements", "where": 5}, "where = 5; a table is expected"),
         ({"path": "statements", "extract": {"fact": 5}}, "with one group"),
+        ({"path": "statements", "first": "2"}, "first = '2'; a number is expected"),
+        ({"path": "statements", "first": 0}, "1 or more is expected"),
         ({"text": "x"}, "keys are path"),
     ],
 )
@@ -177,6 +179,16 @@ def test_a_source_of_a_wrong_kind_is_refused(source, message):
     if source != {"path": "statements", "extract": {"fact": 5}}:
         with pytest.raises(ConfigError, match=message):
             sources(source)
+
+
+def test_as_many_of_the_kept_rows_as_asked_for_come_from_the_top():
+    kept = open_prompts({"path": "statements", "where": {"label": 0}})
+    some = open_prompts({"path": "statements", "where": {"label": 0}, "first": 3})
+    assert some.ids == kept.ids[:3]
+    assert some.column("topic").tolist() == kept.column("topic")[:3].tolist()
+    assert (
+        open_prompts({"path": "statements", "first": 10**9}).ids == open_prompts("statements").ids
+    )
 
 
 def test_a_printed_set_says_how_many_and_of_what():

@@ -37,9 +37,10 @@ def open_prompts(source: Source) -> PromptSet:
 
     Args:
         source: an item set's name, a path, a prompt set; a list of these; or a table
-            ``{path, text, where, columns, extract}``: ``where`` keeps rows, ``columns`` adds
-            constant columns (a topic that the file does not name), ``extract`` adds what the first
-            group of a regular expression finds in each text (the fact that a statement is about).
+            ``{path, text, where, first, columns, extract}``: ``where`` keeps rows, and ``first`` as
+            many of these from the top; ``columns`` adds constant columns (a topic that the file
+            does not name), ``extract`` adds what the first group of a regular expression finds in
+            each text (the fact that a statement is about).
 
     Raises:
         UnknownNameError: a name that is neither an item set nor a file.
@@ -82,17 +83,20 @@ def _listed(parts: Sequence[Any]) -> Sequence[Any]:
 def _checked(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """Refuse a table with unknown keys or values of another kind."""
     kinds: dict[str, Any] = {
-        **{"path": (str, Path), "text": str},
+        **{"path": (str, Path), "text": str, "first": int},
         **dict.fromkeys(("where", "columns", "extract"), Mapping),
     }
     if not set(source) <= set(kinds) or "path" not in source:
         raise ConfigError(
-            f"prompts {dict(source)!r}: keys are path (required), text, where, columns, extract"
+            f"prompts {dict(source)!r}: keys are path (required), text, where, first, columns, "
+            "extract"
         )
     for key, value in source.items():
         if not isinstance(value, kinds[key]):
-            wanted = "a table" if kinds[key] is Mapping else "a text"
+            wanted = {Mapping: "a table", int: "a number"}.get(kinds[key], "a text")
             raise ConfigError(f"prompts: {key} = {value!r}; {wanted} is expected")
+    if source.get("first", 1) < 1:
+        raise ConfigError(f"prompts: first = {source['first']!r}; 1 or more is expected")
     return source
 
 
@@ -100,6 +104,7 @@ def _table(source: Mapping[str, Any]) -> PromptSet:
     source = _checked(source)
     found = read_prompts(locate(source["path"]), source.get("text"))
     found = found.where(**source.get("where", {}))
+    found = found.take(range(len(found))[: source.get("first")])
     added = {k: np.full(len(found), v) for k, v in source.get("columns", {}).items()}
     added |= {k: _extracted(found, pattern) for k, pattern in source.get("extract", {}).items()}
     return PromptSet(found.ids, found.items, {**found.columns, **added}, found.source)

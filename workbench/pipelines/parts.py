@@ -20,9 +20,11 @@ def model_inputs(config: Any) -> list[Path]:
 
 
 def readout_inputs(readouts: Sequence[Any]) -> list[Path]:
-    """Return the files that readouts name."""
-    values = [v for readout in readouts if isinstance(readout, Mapping) for v in readout.values()]
-    return paths_of([value for value in values if isinstance(value, str)])
+    """Return the files that readouts name, in tables within their tables too."""
+    tables = [readout for readout in readouts if isinstance(readout, Mapping)]
+    values = [value for table in tables for value in table.values()]
+    inner = readout_inputs(values) if values else []
+    return [*paths_of([value for value in values if isinstance(value, str)]), *inner]
 
 
 def paths_of(names: Sequence[str | None]) -> list[Path]:

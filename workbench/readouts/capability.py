@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workbench.data import data_path
 from workbench.errors import ConfigError
-from workbench.prompts import PromptSet
+from workbench.library import Source, open_prompts
 from workbench.readouts.candidates import continuation
 from workbench.registry import READOUTS
 from workbench.types import CandidatesRead, Measurement, Request, Subject
@@ -25,13 +23,14 @@ class Capability:
     compare with the own zero dose, not a benchmark: endings differ in length.
 
     Args:
-        probes: a file with ``id, text, right, wrong`` (a JSON list); the shipped one by default.
+        probes: anything that ``open_prompts`` takes, with ``text, right, wrong`` (a JSON list); the
+            shipped ones by default.
     """
 
     name = "capability"
 
-    def __init__(self, probes: str | Path | None = None) -> None:
-        self.probes = PromptSet.from_jsonl(probes or data_path("guard_probes"))
+    def __init__(self, probes: Source = "guard_probes") -> None:
+        self.probes = open_prompts(probes)
         right, wrong = self.probes.column("right"), self.probes.column("wrong")
         self.endings = [
             _endings(*row)
