@@ -32,3 +32,16 @@ def test_a_file_of_another_program_is_told_by_its_content(tmp_path):
     assert "control" in str(describe([str(file)])).lower()
     with pytest.raises(FormatError, match="neither a run folder nor a store"):
         describe([str(tmp_path)])
+
+
+def test_the_intervention_of_version_1_says_what_it_does_and_how_to_do_it_elsewhere():
+    file = FIXTURE.with_name("intervention_v1.safetensors")
+    said = describe([str(file)])
+    assert said["edits"].splitlines() == [
+        "  block 0: add, dose 144.295, scope all",
+        "  block 5: cap, dose 1, floor -1, ceiling inf, scope all",
+    ]
+    assert (said["name"], said["model"]) == ("raise and cap", "tiny")
+    assert "def edited(model" in said["plain transformers code"]
+    compile(said["plain transformers code"], "plain.py", "exec")
+    assert verify_path(file) == {"format": "intervention", "edits": 2, "layers": 2}
