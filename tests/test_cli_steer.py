@@ -10,8 +10,9 @@ import pytest
 
 import workbench as wb
 from workbench import cli
+from workbench.pipelines.report_effects import effects_of
 from workbench.results import read_results
-from workbench.runs import read_result
+from workbench.runs import Units, read_result
 
 GUARDS = {"perplexity", "repetition", "drift", "capability"}
 GAME = (
@@ -143,6 +144,37 @@ def test_a_sweep_measures_its_gap_and_takes_the_guards_and_says_what_doses_did(
     assert "verdict" in out
     assert "perplexity" in out
     assert run("effects", fleet["prompts"])[0] == 1
+
+
+def test_a_sweep_that_ended_half_way_goes_on_to_the_same_table(
+    run, contrasted, fleet, tmp_path, monkeypatch
+):
+    prompts = json.dumps(str(fleet["prompts"]))
+    gap = f'gap = {{ first = "{fleet["P"]}", second = "{fleet["A"]}", prompts = {prompts} }}'
+    lines = ('unit = "norm"', "doses = [-0.2, 0.2]", gap, 'controls = ["random:2", "sign"]')
+    file = sweep_file(tmp_path / "sweep.toml", fleet, contrasted, *lines)
+    monkeypatch.setattr("workbench.readouts.ask_units.ARM_TOKENS", 2000)  # many pieces
+    whole = done(run("sweep", file, "--runs", "whole", "--json"))
+    kept = Units.keep
+
+    def keep(self, number, tree):
+        kept(self, number, tree)
+        if number == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Units, "keep", keep)
+    assert run("sweep", file, "--runs", "cut", "--json")[0] == 130
+    monkeypatch.setattr(Units, "keep", kept)
+    asked = []
+    monkeypatch.setattr("workbench.api.gap", lambda *sides, **_: asked.append(sides))
+    resumed = done(run("sweep", file, "--runs", "cut", "--json"))
+    assert (resumed["id"], asked) == (whole["id"], [])
+    tables = [read_results(one["path"]).drop(columns="run") for one in (whole, resumed)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    found = [effects_of(one["path"]).to_dict() for one in (whole, resumed)]
+    assert [row["verdict"] for row in found[0]["slopes"]] == [
+        row["verdict"] for row in found[1]["slopes"]
+    ]
 
 
 def test_a_gap_within_its_error_stops_doses_in_gaps_alone(run, contrasted, fleet, tmp_path):
