@@ -1,12 +1,15 @@
 """Studies: references, fan-out, and every mistake named before anything runs."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from workbench.config import parse
 from workbench.errors import ConfigError, UnknownNameError
-from workbench.pipelines.study import Outputs, Unit, expand, read_study
-from workbench.pipelines.verbs import Done
+from workbench.pipelines.study import Outputs, Unit, expand, read_study, shipped_studies
+from workbench.pipelines.verbs import Done, verb_of
 
 
 def outputs(*units):
@@ -133,3 +136,20 @@ def test_the_branch_that_a_message_suggests_can_be_used():
         expand(stage, before, seed=0)
     (unit,) = expand({**stage, "model": "@o.P.1"}, before, seed=0)
     assert unit.settings["model"] == "runs/train/P-s1"
+
+
+@pytest.mark.parametrize("name", sorted(shipped_studies()))
+def test_every_shipped_study_says_only_what_its_verbs_know(name):
+    for stage in read_study(name).stage:
+        own = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
+        known = verb_of(stage["verb"]).config
+        fanned = {key: "x" for key in stage.get("for", {}) if key in known.model_fields}
+        filled = json.loads(re.sub(r"\{\w+\}", "x", json.dumps(own)))
+        parse(known, {**fanned, **filled}, f"{name}: {stage['id']}")
+
+
+def test_the_steering_study_reuses_what_the_demo_has_made():
+    names = ("demo", "steering_smollm2")
+    demo, steering = ({stage["id"]: stage for stage in read_study(name).stage} for name in names)
+    for shared in ("organism", "statements", "truth"):
+        assert steering[shared] == demo[shared]
