@@ -1,7 +1,6 @@
 """Studies: references, fan-out, and every mistake named before anything runs."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -143,9 +142,12 @@ def test_every_shipped_study_says_only_what_its_verbs_know(name):
     for stage in read_study(name).stage:
         own = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
         known = verb_of(stage["verb"]).config
-        fanned = {key: "x" for key in stage.get("for", {}) if key in known.model_fields}
-        filled = json.loads(re.sub(r"\{\w+\}", "x", json.dumps(own)))
-        parse(known, {**fanned, **filled}, f"{name}: {stage['id']}")
+        first = {key: values[0] for key, values in stage.get("for", {}).items()}
+        fanned = {key: value for key, value in first.items() if key in known.model_fields}
+        text = json.dumps(own)
+        for key, value in first.items():
+            text = text.replace(f"{{{key}}}", str(value))
+        parse(known, {**fanned, **json.loads(text)}, f"{name}: {stage['id']}")
 
 
 def test_the_steering_study_reuses_what_the_demo_has_made():
