@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 from scipy.stats import t, ttest_rel
@@ -156,3 +158,47 @@ def test_a_weighted_quantile_is_the_one_of_the_repeated_values(share):
     expected = [np.quantile(np.repeat(values, row), share, method="inverted_cdf") for row in counts]
     np.testing.assert_allclose(found, expected)
     assert np.isnan(stats.weighted_quantiles(values, np.zeros((1, 25)), share)).all()
+
+
+def test_labels_counted_as_numbers_give_the_same_auc_under_weights():
+    scores, labels = np.array([4.0, 1.0, 2.0, 3.0]), np.array([True, False, True, False])
+    weights = np.array([[1.0, 1.0, 1.0, 1.0], [2.0, 1.0, 0.0, 1.0]])
+    as_numbers = inspect.unwrap(stats.weighted_auc)  # without the tests' check of types
+    np.testing.assert_allclose(as_numbers(scores, labels.astype(int), weights), [0.75, 1.0])
+
+
+def test_a_score_that_is_no_number_has_no_interval():
+    scores, labels = np.array([np.nan, 1.0, 2.0, 3.0]), np.array([True, False, True, False])
+    with pytest.raises(ValueError, match="1 of 4 scores are NaN"):
+        stats.bootstrap_auc(scores, labels)
+
+
+def test_one_group_alone_has_no_interval():
+    group = np.zeros(4, int)
+    found = stats.bootstrap_interval(np.arange(4.0), group, unit="fact")
+    assert (found.value, found.n, found.name) == (1.5, 1, "none: 1 fact")
+    assert np.isnan([found.low, found.high]).all()
+    labels = np.array([True, False, True, False])
+    found = stats.bootstrap_auc(np.arange(4.0), labels, group, unit="fact")
+    assert (found.value, found.name) == (0.25, "none: 1 fact")
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_nothing_ranks_among_no_numbers():
+    for value, null in [(np.nan, [1.0]), (1.0, []), (1.0, [0.0, np.nan])]:
+        with pytest.raises(ValueError, match="no rank of"):
+            stats.percentile_rank(value, np.array(null))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.5, 95.0])
+def test_a_level_is_a_share(level):
+    values = np.arange(5.0)
+    for make in (
+        lambda: stats.seed_mean(values, level),
+        lambda: stats.t_intervals(values, level),
+        lambda: stats.jackknife(values, np.array(2.0), level),
+        lambda: stats.bootstrap_interval(values, level=level),
+        lambda: stats.paired_difference(values, np.zeros(5), level=level),
+    ):
+        with pytest.raises(ValueError, match="a share between 0 and 1"):
+            make()

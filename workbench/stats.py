@@ -79,10 +79,16 @@ def auc_of_labels(
 def weighted_auc(
     scores: Float[ndarray, " n"], labels: Bool[ndarray, " n"], weights: Float[ndarray, "b n"]
 ) -> Float[ndarray, " b"]:
-    """Return the AUC under each row of item weights; NaN where a row leaves a class empty."""
+    """Return the AUC under each row of item weights; NaN where a row leaves a class empty.
+
+    Raises:
+        ValueError: a score is NaN.
+    """
+    if np.isnan(scores).any():
+        raise ValueError(f"{int(np.isnan(scores).sum())} of {len(scores)} scores are NaN")
     order = np.argsort(scores)
     ranked, weights = scores[order], weights[:, order]
-    true = labels[order]
+    true = labels[order].astype(bool)
     below = np.zeros((len(weights), len(order) + 1))
     np.cumsum(weights * ~true, axis=1, out=below[:, 1:])
     first = np.searchsorted(ranked, ranked[true], "left")
@@ -111,16 +117,21 @@ def bootstrap_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Mean of ``values`` with a percentile interval over resampled groups (items by default)."""
+    """Mean of ``values`` with a percentile interval over resampled groups (items by default).
+
+    One group alone has no interval: NaN, and a name that says so.
+    """
     _some(values, 1)
     member = np.arange(len(values))
     if groups is not None:
         member = np.unique(groups, return_inverse=True)[1]
     sums, counts = np.bincount(member, values.astype(np.float64)), np.bincount(member)
     weights, n = cluster_weights(np.arange(len(counts)), draws, seed)
+    value = float(values.mean(dtype=np.float64))
+    if n < 2:
+        return _lone(value, unit)
     low, high = percentiles(weights @ sums / (weights @ counts), level)
-    name = f"{level:.0%} bootstrap over {unit}s"
-    return Interval(float(values.mean(dtype=np.float64)), low, high, n, unit, name)
+    return Interval(value, low, high, n, unit, f"{level:.0%} bootstrap over {unit}s")
 
 
 def bootstrap_auc(
@@ -133,16 +144,32 @@ def bootstrap_auc(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """AUC with a percentile interval over resampled groups; draws of one class are left out."""
+    """AUC with a percentile interval over resampled groups; draws of one class are left out.
+
+    One group alone has no interval: NaN, and a name that says so.
+
+    Raises:
+        ValueError: a score is NaN, or the labels are all of one class.
+    """
     weights, n = cluster_weights(np.arange(len(labels)) if groups is None else groups, draws, seed)
-    low, high = percentiles(weighted_auc(scores, labels, weights), level)
-    return Interval(
-        float(auc(scores, labels)), low, high, n, unit, f"{level:.0%} bootstrap over {unit}s"
-    )
+    drawn, value = weighted_auc(scores, labels, weights), float(auc(scores, labels))
+    if n < 2:
+        return _lone(value, unit)
+    low, high = percentiles(drawn, level)
+    return Interval(value, low, high, n, unit, f"{level:.0%} bootstrap over {unit}s")
+
+
+def _lone(value: float, unit: str) -> Interval:
+    return Interval(value, np.nan, np.nan, 1, unit, f"none: 1 {unit}")
 
 
 def percentiles(draws: Float[ndarray, " b"], level: float) -> tuple[float, float]:
-    """Return the middle ``level`` of the draws that are numbers."""
+    """Return the middle ``level`` of the draws that are numbers.
+
+    Raises:
+        ValueError: no draw is a number, or a level outside (0, 1).
+    """
+    _share(level)
     kept = draws[~np.isnan(draws)]
     if not len(kept):
         raise ValueError("no draw gave a number; the groups are too few to resample")
@@ -194,7 +221,7 @@ def t_intervals(
     """
     _some(values, 2)
     wide = values.astype(np.float64)
-    mean = np.asarray(wide.mean(axis=0))
+    mean, level = np.asarray(wide.mean(axis=0)), _share(level)
     reach = stdtrit(len(wide) - 1, (1 + level) / 2) * wide.std(axis=0, ddof=1) / np.sqrt(len(wide))
     return mean, np.asarray(mean - reach), np.asarray(mean + reach)
 
@@ -211,7 +238,7 @@ def jackknife(
         ValueError: there are fewer than two groups.
     """
     _some(without, 2)
-    n = len(without)
+    n, level = len(without), _share(level)
     error = np.sqrt((n - 1) * without.astype(np.float64).var(axis=0))
     reach = stdtrit(n - 1, (1 + level) / 2) * error
     return np.asarray(value - reach), np.asarray(value + reach)
@@ -275,14 +302,26 @@ def permute_within(
 
 
 def percentile_rank(value: float, null: Float[ndarray, " b"]) -> float:
-    """Return the share of the null below ``value``, ties counting half, in 0 to 100."""
+    """Return the share of the null below ``value``, ties counting half, in 0 to 100.
+
+    Raises:
+        ValueError: an empty null, or a number that is NaN.
+    """
+    if not len(null) or np.isnan(null).any() or np.isnan(value):
+        raise ValueError(f"no rank of {value} among {len(null)} draws, or one of them is NaN")
     return float(100 * ((null < value).mean() + (null == value).mean() / 2))
 
 
 def _t_interval(values: ndarray, unit: str, level: float) -> Interval:
-    n, mean = len(values), float(values.mean())
+    n, mean, level = len(values), float(values.mean()), _share(level)
     reach = float(stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(n))
     return Interval(mean, mean - reach, mean + reach, n, unit, f"{level:.0%} t over {unit}s")
+
+
+def _share(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"level {level}; expected a share between 0 and 1, such as 0.95")
+    return level
 
 
 def _some(values: ndarray, least: int) -> None:
