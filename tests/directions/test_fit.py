@@ -68,7 +68,7 @@ def test_labels_may_be_booleans_integers_or_floats():
         (np.ones(640, int), r"column 'label' holds one class alone \(640 times 1\)"),
         (np.arange(640) % 3, r"column 'label' holds 3 values: 0 \(214\), 1 \(213\), 2 \(213\)"),
         (np.where(np.arange(640) % 2, "yes", "no"), r"'no' \(320\), 'yes' \(320\)"),
-        (np.where(np.arange(640) % 2, np.nan, 1.0), "labels must be 0 and 1"),
+        (np.where(np.arange(640) % 2, np.nan, 1.0), "no value for 320 of 640 items"),
     ],
 )
 def test_labels_that_are_not_two_classes_are_named_with_their_counts(values, message):
@@ -205,3 +205,61 @@ def test_a_fit_to_shuffled_labels_loses_the_planted_direction_and_says_so():
     assert abs(cosine(null.at(2), np.eye(24)[:1])) < 0.6
     assert (null.info["shuffle"], null.info["n_true"]) == (0, own.info["n_true"])
     assert "shuffle" not in own.info
+
+
+def test_labels_that_may_not_trade_are_not_called_shuffled():
+    """A group of one label each, or pairs of a statement and its negation: nothing may move."""
+    acts = planted()
+    role = np.where(acts.columns["label"] == 1, "default", "bard")
+    with pytest.raises(ConfigError, match="shuffled labels would be the labels"):
+        fit_layers(replace(acts, columns={**acts.columns, "role": role}), groups="role", shuffle=0)
+    content = (acts.columns["label"] == 1) == (acts.columns["polarity"] == 1)
+    twins = acts.where(content)
+    with pytest.raises(ConfigError, match="shuffled labels would be the labels"):
+        fit_layers(twins, method="paired", pairs="fact", polarity="polarity", shuffle=0)
+    moved = fit_layers(twins, method="paired", pairs="fact", shuffle=0)
+    assert not np.allclose(moved.vectors, fit_layers(twins, method="paired", pairs="fact").vectors)
+
+
+@pytest.mark.parametrize("empty", [None, float("nan")])
+def test_an_item_without_a_group_or_label_is_named(empty):
+    acts = planted()
+    topic = acts.columns["topic"].astype(object)
+    topic[3] = empty
+    label = acts.columns["label"].astype(object)
+    label[3] = empty
+    right = acts.columns["label"]
+    gap = replace(acts, columns={**acts.columns, "topic": topic, "label": label, "right": right})
+    for call in (
+        lambda: fit_layers(gap),
+        lambda: fit_layers(gap, y="right", groups="topic"),
+        lambda: fit_layers(gap, y="right", method="paired", pairs="topic"),
+    ):
+        with pytest.raises(ConfigError, match=r"no value for 1 of 640 items .*item 3"):
+            call()
+    whole = acts.columns["label"].astype(object)
+    found = fit_layers(replace(acts, columns={**acts.columns, "label": whole}))
+    np.testing.assert_array_equal(found.vectors, fit_layers(acts).vectors)
+
+
+@pytest.mark.parametrize("layers", [[], [1, 1]])
+def test_layers_are_some_and_each_once(layers):
+    with pytest.raises(ConfigError, match="name at least one block, each once"):
+        fit_layers(planted(), layers=layers)
+
+
+def test_half_a_layer_is_no_layer():
+    with pytest.raises(TypeError):
+        fit_layers.__wrapped__(planted(), layers=[1.7])
+
+
+def test_one_name_may_be_given_as_it_is():
+    assert fit_layers(planted(), names="truth").names == ("truth",)
+
+
+@pytest.mark.parametrize("method", ["mass_mean", "lda", "logistic", "ttpd", "paired", "pca", "ccs"])
+def test_states_that_are_all_the_same_give_no_direction(method):
+    acts = planted()
+    same = replace(acts, values=np.ones_like(acts.values))
+    with pytest.raises(ConfigError, match=f"method '{method}' at layer 0"):
+        fit_layers(same, method=method, pairs="fact", polarity="polarity")

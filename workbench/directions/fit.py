@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def fit_layers(
     polarity: str | None = None,
     pairs: str | None = None,
     layers: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     shuffle: int | None = None,
     **params: Any,
 ) -> Directions:
@@ -65,7 +66,7 @@ def fit_layers(
     Raises:
         UnknownNameError: no such method.
         ConfigError: no such column or layer, labels of one class, a column or parameter that the
-            method needs or refuses, a method that gives maps.
+            method needs or refuses, a method that gives maps, or labels that nothing tells apart.
         FormatError: activations that are not finite.
     """
     estimator = create(method, params)
@@ -76,9 +77,13 @@ def fit_layers(
     chosen = layers_of(acts, layers)
     fits = [fit_one(estimator, acts, layer, columns, method) for layer in chosen]
     vectors = np.stack([getattr(fit, "components_", fit.coef_[None]) for fit in fits], axis=1)
+    _refuse_zero(vectors, chosen, method)
     centers = np.stack([fit.center_ for fit in fits])
     return Directions(
-        names=_names(names or (y,), getattr(fits[0], "names_", ("1",))),
+        names=_names(
+            (names,) if isinstance(names, str) else names or (y,),
+            getattr(fits[0], "names_", ("1",)),
+        ),
         layers=chosen,
         vectors=vectors,
         center=np.broadcast_to(centers, vectors.shape),
@@ -141,6 +146,15 @@ def fit_one(
         raise ConfigError(f"method {method!r} at layer {layer}: {error}") from error
 
 
+def _refuse_zero(vectors: Float[ndarray, "k l d"], layers: Sequence[int], method: str) -> None:
+    still = np.argwhere(~vectors.any(axis=-1))
+    if len(still):
+        raise ConfigError(
+            f"method {method!r} at layer {layers[still[0, 1]]}: items of both labels have the same "
+            "mean, so there is no direction; leave that layer out, or read another position"
+        )
+
+
 def _names(given: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
     """Return a name for each direction of a method that calls its own ``own``."""
     if len(given) == len(own):
@@ -173,6 +187,9 @@ def shuffled(columns: Columns, seed: int) -> Bool[ndarray, " n"]:
     """Return the labels shuffled within each group and polarity; matched items trade theirs.
 
     Every group, polarity and pair keeps its number of items of each label.
+
+    Raises:
+        ConfigError: no two items of different labels may trade, so that nothing would be shuffled.
     """
     strata = np.zeros(len(columns.y), np.int64)
     for kept in (columns.groups, columns.polarity, columns.pairs):
@@ -180,6 +197,12 @@ def shuffled(columns: Columns, seed: int) -> Bool[ndarray, " n"]:
             continue
         own = np.unique(kept, return_inverse=True)[1].ravel()
         strata = np.unique(np.stack([strata, own]), axis=1, return_inverse=True)[1].ravel()
+    true = np.bincount(strata, columns.y)
+    if not ((true > 0) & (true < np.bincount(strata))).any():
+        raise ConfigError(
+            "shuffled labels would be the labels: within each group, polarity and pair all items "
+            "have one label; name fewer of these columns for the fit to shuffled labels"
+        )
     return np.asarray(permute_within(columns.y, strata, 1, seed)[0])
 
 
@@ -187,21 +210,39 @@ def column(acts: ActivationsLike, name: str) -> Shaped[ndarray, " n"]:
     """Return one column.
 
     Raises:
-        ConfigError: there is no such column.
+        ConfigError: there is no such column, or it holds no value for some items.
     """
     if name not in acts.columns:
         known = ", ".join(acts.columns) or "none"
         raise ConfigError(f"the activations have no column {name!r}; columns: {known}")
-    return np.asarray(acts.columns[name])
+    values = np.asarray(acts.columns[name])
+    empty = _missing(values)
+    if empty.any():
+        raise ConfigError(
+            f"column {name!r} holds no value for {int(empty.sum())} of {len(values)} items (the "
+            f"first is item {int(empty.argmax())}); leave them out with .where(...), or fill it"
+        )
+    return np.array(values.tolist()) if values.dtype == object else values
+
+
+def _missing(values: Shaped[ndarray, " n"]) -> Bool[ndarray, " n"]:
+    """Say which values are None or NaN."""
+    if values.dtype.kind == "f":
+        return np.asarray(np.isnan(values))
+    if values.dtype != object:
+        return np.zeros(len(values), bool)
+    return np.array([one is None or (isinstance(one, float) and one != one) for one in values])
 
 
 def layers_of(acts: ActivationsLike, layers: Sequence[int] | None) -> tuple[int, ...]:
     """Return the layers asked for, or all.
 
     Raises:
-        ConfigError: a layer was not captured.
+        ConfigError: no layer, one named twice, or one that was not captured.
     """
-    chosen = tuple(acts.layers) if layers is None else tuple(int(layer) for layer in layers)
+    chosen = tuple(acts.layers) if layers is None else tuple(index(layer) for layer in layers)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ConfigError(f"layers = {list(chosen)}; name at least one block, each once")
     for layer in chosen:
         if layer not in acts.layers:
             raise ConfigError(
