@@ -82,7 +82,7 @@ def test_centering_keeps_a_lopsided_topic_out_of_it():
     ("shape", "r", "message"),
     [
         ((90, 8), 1.2, "shrinkage 1.2 with 90 items of width 8; expected 0 < r <= 1"),
-        ((12, 30), 0, "shrinkage 0.0 with 12 items of width 30"),
+        ((12, 30), 0, "shrinkage 0 with 12 items of width 30"),
     ],
 )
 def test_a_shrinkage_that_cannot_be_is_refused(shape, r, message):
@@ -94,3 +94,24 @@ def test_a_covariance_that_stays_singular_is_refused():
     X, y = items()
     with pytest.raises(ValueError, match="90 items of width 9 is singular with 0 added"):
         Lda(shrinkage=0).fit(np.c_[X, np.zeros(len(X))], y)
+
+
+def test_one_item_of_each_class_has_no_discriminant():
+    """Ledoit and Wolf do not shrink two items, and rounding gave a length of 1e10."""
+    X = np.random.default_rng(0).normal(size=(2, 24)).astype(np.float32)
+    with pytest.raises(ValueError, match="with 2 items of width 24; expected 0 < r"):
+        Lda().fit(X, np.array([0, 1]))
+
+
+def test_classes_that_are_two_points_have_no_discriminant():
+    y = np.arange(8) < 4
+    X = np.where(y, 3.0, -1.0)[:, None] * np.array([1.0, 0.0]) + np.tile([[0, 1], [0, -1]], (4, 1))
+    with pytest.raises(ValueError, match="do not vary within their classes"):
+        Lda(shrinkage=0).fit(X, y)
+
+
+def test_items_of_one_coordinate_are_shrunk_without_a_division_by_zero():
+    X = np.array([[0.0], [1.0], [2.0], [5.0]])
+    found = Lda().fit(X, np.array([0, 0, 1, 1]))
+    assert found.info_["shrinkage"] == 1
+    assert found.coef_[0] > 0

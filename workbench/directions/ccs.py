@@ -133,7 +133,8 @@ class Ccs(BaseEstimator):
         """Return both members of the pairs, centered, and the number they were divided by."""
         centered = center_by(X, cells(groups, polarity, len(X)))
         plus, minus = centered[affirmed], centered[negated]
-        size = float(np.sqrt(((plus**2).mean(dtype=float) + (minus**2).mean(dtype=float)) / 2))
+        sides = np.concatenate([plus, minus]).astype(np.float64)
+        size = float(np.sqrt(np.square(sides).mean()))
         if size == 0:
             raise ValueError(f"all {len(plus)} pairs are the same once centered: nothing to fit")
         return plus / np.float32(size), minus / np.float32(size), size

@@ -14,6 +14,9 @@ from workbench.linalg import wide
 from workbench.registry import METHODS
 from workbench.types import ndarray
 
+LEAST_WITHIN = 1e-10
+"""Share of the variance along a discriminant that lies within classes; below it is rounding."""
+
 
 @METHODS.register("lda")
 class Lda(BaseEstimator):
@@ -84,8 +87,8 @@ class Lda(BaseEstimator):
         A = centered.astype(np.float64)
         gram = smaller_gram(A)
         r = ledoit_wolf(A, gram) if self.shrinkage is None else float(self.shrinkage)
-        if not 0 <= r <= 1 or (r == 0 and n < d):
-            raise ValueError(f"shrinkage {r} with {n} items of width {d}; expected 0 < r <= 1")
+        if not 0 <= r <= 1 or (r < LEAST_WITHIN and n < d):
+            raise ValueError(f"shrinkage {r:.2g} with {n} items of width {d}; expected 0 < r <= 1")
         found = discriminant(A, gram, Y, keep=1 - r, ridge=r * np.trace(gram) / d)
         return found.astype(X.dtype), r
 
@@ -111,7 +114,7 @@ def discriminant(
         ridge: what is added to every variance.
 
     Raises:
-        ValueError: the covariance is singular.
+        ValueError: the covariance is singular, or the classes do not vary where they differ.
     """
     system = keep * gram
     system[np.diag_indices_from(system)] += ridge
@@ -127,11 +130,23 @@ def discriminant(
     few = len(A) < A.shape[1]
     solved = A.T @ cho_solve(factor, weights) if few else cho_solve(factor, means)
     share = keep * Y.mean(axis=0) * (1 - Y.mean(axis=0))
-    return np.asarray((solved / (1 - share * (means * solved).sum(axis=0))).T)
+    within = 1 - share * (means * solved).sum(axis=0)
+    if within.min() < LEAST_WITHIN:
+        raise ValueError(
+            f"the {len(A)} items do not vary within their classes in the direction in which the "
+            "classes differ, so the discriminant has no length; add items, or set shrinkage"
+        )
+    return np.asarray((solved / within).T)
 
 
 def smaller_gram(A: Float[ndarray, "n d"]) -> Float[ndarray, "g g"]:
-    """Return A'A / n, or AA' / n where items are fewer than coordinates."""
+    """Return A'A / n, or AA' / n where items are fewer than coordinates.
+
+    Raises:
+        ValueError: all items are the same.
+    """
+    if not A.any():
+        raise ValueError(f"all {len(A)} activations are the same, so nothing can be fitted")
     return np.asarray((A @ A.T if len(A) < A.shape[1] else A.T @ A) / len(A))
 
 
@@ -143,4 +158,5 @@ def ledoit_wolf(X: Float[ndarray, "n d"], gram: Float[ndarray, "g g"]) -> float:
     n, d = X.shape
     squares = (gram**2).sum()
     noise = (((X**2).sum(axis=1) ** 2).sum() / n - squares) / n
-    return float(min(1.0, noise / (squares - np.trace(gram) ** 2 / d)))
+    spread = squares - np.trace(gram) ** 2 / d
+    return float(min(1.0, noise / spread)) if spread > 0 else 1.0  # alike in all directions
