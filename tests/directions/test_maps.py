@@ -527,3 +527,48 @@ def test_a_target_of_another_width_is_refused():
     X, y = states(50)
     with pytest.raises(ValueError, match="target has shape"):
         NullSpace(target=[1.0, 2.0]).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("ridge_map", {"ridge": -1.0}, "ridge -1.0; expected 0 or more"),
+        ("ridge_map", {"ridge": np.nan}, "ridge nan"),
+        ("reduced_rank", {"rank": 0}, "rank 0; expected a whole number"),
+        ("reduced_rank", {"rank": 3, "ridge": -0.5}, "ridge -0.5"),
+        ("outer", {"ridge": -1.0}, "ridge -1.0"),
+        ("outer", {"ridge": np.inf}, "ridge inf"),
+        ("leace", {"ridge": -0.5}, "ridge -0.5"),
+        ("null_space", {"share": 0.5, "ridge": -0.1}, "ridge -0.1"),
+        ("null_space", {"share": 0.5, "target": [np.nan] * D}, "zero or not finite"),
+        ("null_space", {"share": 0.5, "target": [0.0] * D}, "zero or not finite"),
+        ("ot_map", {"components": 0}, "rank 0"),
+    ],
+)
+def test_a_parameter_that_makes_no_map_is_refused(method, params, message):
+    """A negative ridge gave a map without a word; a rank of 1.5 was cut to some other rank."""
+    X, y, names, _, _ = pairs_of(m=20)
+    with pytest.raises(ValueError, match=message):
+        METHODS.create(method, **params).fit(X, y, pairs=names)
+
+
+def test_a_rank_between_two_is_refused():
+    X, y, names, _, _ = pairs_of(m=20)
+    estimator = ReducedRank().set_params(rank=1.5)
+    with pytest.raises(ValueError, match=r"rank 1\.5"):
+        estimator.fit(X, y, pairs=names)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "ot_map"])
+def test_classes_of_the_same_states_give_no_map(name):
+    X, y, names, _, _ = pairs_of(m=20)
+    X[np.argsort(names, kind="stable")[1::2]] = X[np.argsort(names, kind="stable")[::2]]
+    with pytest.raises(ValueError, match=r"same|zero"):
+        METHODS.create(name, **PARAMS.get(name, {})).fit(X, y, pairs=names)
+
+
+def test_a_class_of_one_item_is_not_transported():
+    X, y, _, _, _ = pairs_of(m=20)
+    kept = ~y | (np.cumsum(y) == 1)
+    with pytest.raises(ValueError, match="at least two of each"):
+        OtMap().fit(X[kept], y[kept])

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from workbench.directions.map_method import MapMethod, exact
+from workbench.directions.map_method import MapMethod, difference_of, exact, refuse_ridge
 from workbench.directions.spectrum import spectrum
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -41,16 +41,14 @@ class Leace(MapMethod):
         pairs: ndarray | None = None,
     ) -> Leace:
         """Fit one layer; ``S^+ m`` is the least-squares fit of the label, in either Gram form."""
+        refuse_ridge(self.ridge)
         X, y = exact(X, y)
         mean = X.mean(axis=0)
         centered = X - mean
-        contrast = np.where(y, 1 / y.sum(), -1 / (~y).sum())  # centered.T @ contrast = m
-        m = centered.T @ contrast
+        contrast = np.where(y, 1 / y.sum(), -1 / (~y).sum())  # centered.T @ contrast is m
+        m = difference_of(X, y)
         lam = self.ridge * float(np.square(centered).sum()) / X.shape[1]
         w = spectrum(centered).solve(centered, contrast[:, None], lam)[:, 0]
-        size = float(m @ w)
-        if size <= 0:
-            raise ValueError("the labels have the same mean; there is nothing to erase")
-        right = w[None] / size
+        right = w[None] / float(m @ w)
         self._learned((-m[:, None], right), m * (right[0] @ mean), m)
         return self

@@ -55,4 +55,6 @@ def explained(
         moved = lower @ np.asarray(fitted.W_, np.float64).T + fitted.b_
         missed += float(np.square(difference - moved).sum())
         bare += float(np.square(difference - shift).sum())
+    if bare == 0:
+        raise ValueError("all pairs differ by the same vector, so there is nothing to explain")
     return 1 - missed / bare

@@ -13,6 +13,9 @@ from workbench.directions.cells import inputs
 from workbench.linalg import wide
 from workbench.types import ndarray
 
+ROUNDING = 1e-12
+"""Share of the states' length below which a difference of float64 means is rounding error."""
+
 
 class MapMethod(BaseEstimator):
     """A fitted map of one layer: ``b_``, and W whole or as ``left_ @ right_``, in float64.
@@ -72,3 +75,35 @@ def exact(X: ndarray, y: ndarray) -> tuple[Float[ndarray, "n d"], Bool[ndarray, 
     """
     X, y = inputs(X, y)
     return np.asarray(X, np.float64), y
+
+
+def difference_of(X: Float[ndarray, "n d"], y: Bool[ndarray, " n"]) -> Float[ndarray, " d"]:
+    """Return the mean of the states of label 1 minus that of label 0.
+
+    Raises:
+        ValueError: it is rounding alone, so that a map along it would be noise at full strength.
+    """
+    found = X[y].mean(axis=0) - X[~y].mean(axis=0)
+    if np.linalg.norm(found) <= ROUNDING * np.sqrt(np.square(X).sum(axis=1).mean()):
+        raise ValueError("both labels have the same mean, so there is nothing to move or erase")
+    return np.asarray(found)
+
+
+def refuse_ridge(ridge: float | int | None) -> None:
+    """Check that a ridge adds to a variance, or that one is to be chosen.
+
+    Raises:
+        ValueError: it is negative or no number.
+    """
+    if ridge is not None and not 0 <= ridge < np.inf:
+        raise ValueError(f"ridge {ridge}; expected 0 or more")
+
+
+def refuse_rank(rank: float | int) -> None:
+    """Check that a rank is a number of axes.
+
+    Raises:
+        ValueError: it is no whole number, or below 1.
+    """
+    if rank != int(rank) or rank < 1:
+        raise ValueError(f"rank {rank}; expected a whole number, 1 or more")

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from workbench.directions.map_method import MapMethod, exact
+from workbench.directions.map_method import MapMethod, difference_of, exact, refuse_ridge
 from workbench.registry import METHODS
 from workbench.types import ndarray
 
@@ -52,11 +52,14 @@ class NullSpace(MapMethod):
         pairs: ndarray | None = None,
     ) -> NullSpace:
         """Fit one layer; ``info_`` holds the size of the null space, leak and reach."""
+        refuse_ridge(self.ridge)
         X, y = exact(X, y)
-        difference = X[y].mean(axis=0) - X[~y].mean(axis=0)
+        difference = difference_of(X, y)
         target = difference if self.target is None else np.asarray(self.target, np.float64)
         if target.shape != difference.shape:
             raise ValueError(f"target has shape {target.shape}; expected {difference.shape}")
+        if not (np.isfinite(target).all() and target.any()):
+            raise ValueError("the target is zero or not finite; give a shift")
         busy = self._busy(X[~y])
         free = outside(X[y], busy)
         lam = self.ridge * float(np.square(free).sum()) / len(free)

@@ -9,7 +9,7 @@ import scipy.linalg
 from jaxtyping import Float
 from sklearn.covariance import ledoit_wolf
 
-from workbench.directions.map_method import MapMethod, exact
+from workbench.directions.map_method import MapMethod, exact, refuse_rank
 from workbench.directions.spectrum import top_axes
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -48,6 +48,8 @@ class OtMap(MapMethod):
     ) -> OtMap:
         """Fit one layer; ``info_`` holds how much each covariance was shrunk."""
         X, y = exact(X, y)
+        if min(y.sum(), (~y).sum()) < 2:
+            raise ValueError("a class of one item has no covariance; give at least two of each")
         means = [X[side].mean(axis=0) for side in (~y, y)]
         centered = [X[side] - mean for side, mean in zip((~y, y), means, strict=True)]
         shift = means[1] - means[0]
@@ -56,6 +58,7 @@ class OtMap(MapMethod):
             W = T - np.eye(len(T))
             self._learned(W, shift - W @ means[0], shift, {"shrinkage": shrunk})
             return self
+        refuse_rank(self.components)
         axes, _ = top_axes(X - X.mean(axis=0), self.components)
         T, shrunk = self._transport([part @ axes.T for part in centered])
         left = axes.T @ (T - np.eye(len(T)))

@@ -7,7 +7,13 @@ import scipy.linalg
 from jaxtyping import Float
 
 from workbench.directions.cells import center_by, needed
-from workbench.directions.map_method import MapMethod, exact
+from workbench.directions.map_method import (
+    MapMethod,
+    difference_of,
+    exact,
+    refuse_rank,
+    refuse_ridge,
+)
 from workbench.directions.pairs import pair_rows
 from workbench.directions.spectrum import top_axes
 from workbench.registry import METHODS
@@ -48,16 +54,15 @@ class Outer(MapMethod):
         pairs: ndarray | None = None,
     ) -> Outer:
         """Fit one layer."""
-        if self.rank < 1:
-            raise ValueError(f"rank {self.rank}; expected 1 or more")
+        refuse_rank(self.rank)
+        refuse_ridge(self.ridge)
         X, y = exact(X, y)
         if self.rank > 1:
             return self._fit_pairs(X, y, needed(pairs, "pairs", f"outer of rank {self.rank}"))
         return self._fit_classes(X, y)
 
     def _fit_classes(self, X: ndarray, y: ndarray) -> Outer:
-        upper, lower = X[y].mean(axis=0), X[~y].mean(axis=0)
-        m = upper - lower
+        m, upper = difference_of(X, y), X[y].mean(axis=0)
         w = inverse_times(center_by(X, y), m, self.ridge)
         size = float(m @ w)
         self._learned((-m[:, None] / size, w[None]), m * (w @ upper) / size, m)
@@ -83,7 +88,7 @@ def inverse_times(
     """
     n, d = centered.shape
     lam = ridge * float(np.square(centered).sum()) / d
-    if lam <= 0 and n <= d:
+    if not lam > 0 and (n <= d or not centered.any()):
         raise ValueError(f"{n} items of width {d} have no invertible covariance; give a ridge > 0")
     if n < d:  # through the n x n matrix instead
         gram = centered @ centered.T

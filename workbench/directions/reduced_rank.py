@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Float
 
 from workbench.directions.cells import needed
-from workbench.directions.map_method import MapMethod
+from workbench.directions.map_method import MapMethod, refuse_rank
 from workbench.directions.ridge_map import paired
 from workbench.directions.spectrum import top_axes
 from workbench.registry import METHODS
@@ -41,6 +41,7 @@ class ReducedRank(MapMethod):
         pairs: ndarray | None = None,
     ) -> ReducedRank:
         """Fit one layer; W is never laid out whole."""
+        refuse_rank(self.rank)
         found = paired(X, y, needed(pairs, "pairs", "reduced_rank"), groups)
         lam, r2 = found.choose(self.ridge)
         U, kept = found.spectrum.U, found.spectrum.shrink(lam)

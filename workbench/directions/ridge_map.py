@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from workbench.directions.cells import needed
-from workbench.directions.map_method import MapMethod, exact
+from workbench.directions.map_method import MapMethod, exact, refuse_ridge
 from workbench.directions.pairs import pair_groups, pair_rows
 from workbench.directions.spectrum import Spectrum, spectrum
 from workbench.registry import METHODS
@@ -71,6 +71,7 @@ class Paired:
 
     def choose(self, ridge: float | None) -> tuple[float, float]:
         """Return lam, and the share of variance that it explains on what is left out."""
+        refuse_ridge(ridge)
         scale = float(np.square(self.X).sum()) / self.X.shape[1]
         lams = [scale * r for r in (GRID if ridge is None else (ridge,))]
         scores = self.left_out(lams)
@@ -108,7 +109,7 @@ def paired(
 
     Raises:
         ConfigError: a pair that is not one item of each label or lies in two groups.
-        ValueError: fewer than three pairs, or states that are all the same.
+        ValueError: fewer than three pairs, or states or differences that are all the same.
     """
     X, y = exact(X, y)
     plus, minus = pair_rows(y, pairs)
@@ -118,6 +119,11 @@ def paired(
     differences = X[plus] - states
     mean, shift = states.mean(axis=0), differences.mean(axis=0)
     states, differences = states - mean, differences - shift
+    if not differences.any():
+        raise ValueError(
+            "all pairs differ by the same vector, which is no map but a direction: fit that with "
+            "method='paired'"
+        )
     if not states.any():
         raise ValueError("the states of label 0 are all the same; a map has nothing to depend on")
     together = pair_groups(groups, plus, minus)
