@@ -158,3 +158,23 @@ def test_a_printed_set_says_what_it_holds_and_no_numbers():
     assert len(said) < 200
     assert "array" not in said
     assert make().model.key in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("norms", np.array([np.nan, 1.0]), "norms that are not finite"),
+        ("norms", np.array([0.0, 1.0]), "mean residual norms are above 0"),
+        ("norms", np.array([-1.0, 1.0]), "mean residual norms are above 0"),
+        ("center", np.full((2, 2, STAMP.width), np.inf), "center that are not finite"),
+        ("names", ("", "joy"), "must be texts"),
+    ],
+)
+def test_what_stands_beside_the_vectors_is_checked_too(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        replace(make(), **{field: value})
+
+
+def test_nothing_is_no_stack():
+    with pytest.raises(ValueError, match="at least one"):
+        stack([])

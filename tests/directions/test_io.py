@@ -156,3 +156,20 @@ def test_a_place_that_cannot_be_written_is_an_error_and_leaves_the_old_file(tmp_
         save_directions(known() * 2, path)
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_info_of_numpy_numbers_texts_and_paths_is_kept(tmp_path):
+    """Only arrays of numbers are tensors; whatever else has a JSON form goes into the header."""
+    info = {"n": np.int64(3), "names": np.array(["a", "b", "c"]), "of": Path("acts"), "auc": np.nan}
+    made = replace(known(), info={**info, "bias": np.array([1.0, 2.0, 3.0])})
+    found = open_directions(save_directions(made, tmp_path / "a.safetensors")).info
+    assert (found["n"], found["names"], found["of"]) == (3, ["a", "b", "c"], "acts")
+    assert np.isnan(found["auc"])
+    assert found["bias"].tolist() == [1, 2, 3]
+
+
+def test_half_a_layer_in_a_header_is_refused(tmp_path):
+    path = save_directions(known(), tmp_path / "a.safetensors")
+    rewrite(path, lambda header: header.update(layers="[0, 2.5, 5]"))
+    with pytest.raises(FormatError, match="does not fit the numbers"):
+        open_directions(path)

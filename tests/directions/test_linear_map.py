@@ -180,3 +180,8 @@ def test_a_printed_map_says_what_it_holds_and_no_numbers(make):
     assert len(said) < 200
     assert "array" not in said
     assert "trust" in said
+
+
+def test_norms_that_are_not_above_zero_are_refused():
+    with pytest.raises(ValueError, match="mean residual norms are above 0"):
+        replace(low(), norms=np.zeros(2))

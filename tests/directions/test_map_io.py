@@ -200,3 +200,24 @@ def test_maps_and_directions_are_told_apart_by_their_headers(tmp_path):
         open_map(directions)
     with pytest.raises(FormatError, match="no directions file"):
         open_directions(FIXTURE)
+
+
+@pytest.mark.parametrize("layers", ["[1.5, 4]", '["1", "4"]', "[1, 1]"])
+def test_layers_that_are_no_different_integers_are_refused(tmp_path, layers):
+    path = save_map(known(), tmp_path / "trust.safetensors")
+    rewrite(path, lambda header, _: header.update(layers=layers))
+    with pytest.raises(FormatError, match="key 'layers'"):
+        open_map(path)
+
+
+def test_no_layers_and_a_layer_twice_are_a_wrong_call_not_a_damaged_file(tmp_path):
+    path = save_map(known(), tmp_path / "trust.safetensors")
+    for layers in ([], [known().layers[0]] * 2):
+        with pytest.raises(ConfigError, match="each once"):
+            open_map(path, layers=layers)
+
+
+def test_info_of_texts_is_kept_in_the_header(tmp_path):
+    made = replace(known(), info={"names": np.array(["a", "b"]), "n": np.int64(3)})
+    found = open_map(save_map(made, tmp_path / "trust.safetensors")).info
+    assert found == {"names": ["a", "b"], "n": 3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ class Directions:
     """How it was made: JSON values, and arrays whose first axis is the layer."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "layers", tuple(index(layer) for layer in self.layers))
         for name in ("vectors", "norms", "center"):
             value = getattr(self, name)
             if value is not None:
@@ -181,7 +184,10 @@ def stack(parts: Sequence[Directions]) -> Directions:
 
     Raises:
         MismatchError: they differ in model, layers, site, position or kind.
+        ValueError: none is given, or two have one name.
     """
+    if not parts:
+        raise ValueError("no directions to stack; give at least one")
     first = parts[0]
     for part in parts[1:]:
         _refuse_unlike(first, part)
@@ -231,6 +237,8 @@ def _check(directions: Directions) -> None:
     k, l, d = len(directions.names), len(directions.layers), directions.model.width
     if directions.vectors.shape != (k, l, d):
         raise ValueError(f"vectors have shape {directions.vectors.shape}; expected ({k}, {l}, {d})")
+    if not all(isinstance(name, str) and name for name in directions.names):
+        raise ValueError(f"direction names must be texts: {directions.names}")
     if not k or len(set(directions.names)) != k:
         raise ValueError(f"direction names must differ, and be at least one: {directions.names}")
     if not l or len(set(directions.layers)) != l:
@@ -251,5 +259,18 @@ def _check(directions: Directions) -> None:
             raise ValueError(
                 f"info[{name!r}] has shape {value.shape}; the first axis is {l} layers"
             )
-    if not np.isfinite(directions.vectors).all():
-        raise ValueError(f"{directions.label} has vectors that are not finite")
+    for name in ("vectors", "center", "norms"):
+        value = getattr(directions, name)
+        if value is not None and not np.isfinite(value).all():
+            raise ValueError(f"{directions.label} has {name} that are not finite")
+    refuse_norms(directions.norms, directions.label)
+
+
+def refuse_norms(norms: Float[ndarray, " l"] | None, what: str) -> None:
+    """Check that doses may be fractions of these.
+
+    Raises:
+        ValueError: one is not above 0.
+    """
+    if norms is not None and not (norms > 0).all():
+        raise ValueError(f"{what}: norms are {norms.tolist()}; mean residual norms are above 0")

@@ -18,6 +18,7 @@ from workbench import __version__
 from workbench.directions.container import Directions
 from workbench.errors import ConfigError, FormatError
 from workbench.files import make_folder, write_bytes
+from workbench.plain import plain
 from workbench.types import ModelStamp, ndarray
 
 FORMAT = "interp-workbench/directions"
@@ -37,7 +38,7 @@ def save_directions(directions: Directions, path: str | Path, *, edit: str | Non
     Raises:
         WorkbenchError: the disk is full or the place cannot be written.
     """
-    arrays, plain = _split(directions.info)
+    arrays, told = _split(directions.info)
     tensors = {"vectors": directions.vectors, **arrays}
     tensors |= {
         name: value
@@ -56,7 +57,7 @@ def save_directions(directions: Directions, path: str | Path, *, edit: str | Non
         "kind": directions.kind,
         "model": json.dumps(asdict(directions.model)),
         "edit": edit or str(directions.info.get("edit", "add")),
-        "info": json.dumps(plain, sort_keys=True),
+        "info": json.dumps(told, sort_keys=True, default=plain),
         "created_by": f"interp-workbench {__version__}",
         "sha256": _digest(tensors),
     }
@@ -162,10 +163,19 @@ def read_json(header: Mapping[str, str], key: str, path: Path, kind: type) -> An
 
 
 def _split(info: Mapping[str, Any]) -> tuple[dict[str, ndarray], dict[str, Any]]:
-    arrays = {_EXTRA + key: value for key, value in info.items() if isinstance(value, ndarray)}
-    plain = {key: value for key, value in info.items() if _EXTRA + key not in arrays}
-    plain.pop("edit", None)
-    return arrays, plain
+    arrays, told = split_info(info)
+    told.pop("edit", None)
+    return {_EXTRA + key: value for key, value in arrays.items()}, told
+
+
+def split_info(info: Mapping[str, Any]) -> tuple[dict[str, ndarray], dict[str, Any]]:
+    """Part what becomes tensors, arrays of numbers, from what the header says as JSON."""
+    arrays = {
+        key: np.ascontiguousarray(value)
+        for key, value in info.items()
+        if isinstance(value, ndarray) and value.dtype.kind in "biuf"
+    }
+    return arrays, {key: value for key, value in info.items() if key not in arrays}
 
 
 def _digest(tensors: Mapping[str, ndarray]) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from workbench.directions.container import refuse_norms
 from workbench.errors import ConfigError, MismatchError, unknown
 from workbench.linalg import wide
 from workbench.types import ActivationsLike, ModelStamp, ndarray
@@ -44,6 +46,7 @@ class LinearMap:
     _weights: dict[int, dict[str, ndarray]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(index(layer) for layer in self.layers))
         for name in _ARRAYS:
             value = getattr(self, name)
             if value is not None:
@@ -239,6 +242,7 @@ def _check(found: LinearMap) -> None:
             raise ValueError(f"{name} has shape {value.shape}; expected {shape}")
         if not np.isfinite(value).all():
             raise ValueError(f"{found.label}: {name} holds numbers that are not finite")
+    refuse_norms(found.norms, found.label)
     for name, value in found.info.items():
         if isinstance(value, ndarray) and value.shape[:1] != (l,):
             raise ValueError(

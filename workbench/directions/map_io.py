@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from workbench import __version__
-from workbench.directions.io import LAYER_CONVENTION, read_json, read_text
+from workbench.directions.io import LAYER_CONVENTION, read_json, read_text, split_info
 from workbench.directions.linear_map import OPERATION, LinearMap
 from workbench.errors import ConfigError, FormatError, WorkbenchError
 from workbench.files import make_folder, replacing
+from workbench.plain import plain
 from workbench.types import ModelStamp, ndarray
 
 FORMAT = "interp-workbench/linear-map"
@@ -37,7 +39,8 @@ def save_map(found: LinearMap, path: str | Path) -> Path:
     Raises:
         WorkbenchError: the disk is full or the place cannot be written.
     """
-    tensors = _tensors(found)
+    arrays, told = split_info(found.info)
+    tensors = _tensors(found) | {_INFO + key: value for key, value in arrays.items()}
     header = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -49,7 +52,7 @@ def save_map(found: LinearMap, path: str | Path) -> Path:
         "position": found.position,
         "kind": found.kind,
         "model": json.dumps(asdict(found.model)),
-        "info": json.dumps(_plain(found.info), sort_keys=True),
+        "info": json.dumps(told, sort_keys=True, default=plain),
         "created_by": f"interp-workbench {__version__}",
         "sha256": json.dumps({name: _digest(value) for name, value in tensors.items()}),
     }
@@ -80,8 +83,8 @@ def open_map(path: str | Path, *, layers: Sequence[int] | None = None) -> Linear
         with safe_open(path, framework="numpy") as file:
             header = dict(file.metadata() or {})
             _check_kind(header, path)
-            stored = [int(layer) for layer in read_json(header, "layers", path, list)]
-            chosen = stored if layers is None else [int(layer) for layer in layers]
+            stored = _stored(header, path)
+            chosen = stored if layers is None else [index(layer) for layer in layers]
             _refuse_absent(chosen, stored, path)
             names = set(file.keys())
             tensors = {n: file.get_tensor(n) for n in _wanted(names, chosen)}
@@ -110,12 +113,7 @@ def _tensors(found: LinearMap) -> dict[str, ndarray]:
             tensors[f"{name}/{layer}"] = np.ascontiguousarray(value)
     if found.norms is not None:
         tensors["norms"] = found.norms
-    arrays = {k: np.ascontiguousarray(v) for k, v in found.info.items() if isinstance(v, ndarray)}
-    return tensors | {_INFO + key: value for key, value in arrays.items()}
-
-
-def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in info.items() if not isinstance(value, ndarray)}
+    return tensors
 
 
 def _write(tensors: Mapping[str, ndarray], path: Path, header: Mapping[str, str]) -> None:
@@ -134,7 +132,16 @@ def _wanted(names: set[str], layers: Sequence[int]) -> list[str]:
     return sorted(n for n in names if n in own or n == "norms" or n.startswith(_INFO))
 
 
+def _stored(header: Mapping[str, str], path: Path) -> list[int]:
+    found: list[int] = read_json(header, "layers", path, list)
+    if not all(type(layer) is int for layer in found) or len(set(found)) < len(found) or not found:
+        raise FormatError(f"{path}: key 'layers' is {found}; block indices, each once, expected")
+    return found
+
+
 def _refuse_absent(chosen: Sequence[int], stored: Sequence[int], path: Path) -> None:
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ConfigError(f"layers = {list(chosen)}; name at least one block, each once")
     absent = [layer for layer in chosen if layer not in stored]
     if absent:
         raise ConfigError(
