@@ -112,3 +112,81 @@ def test_what_cannot_be_compared_is_refused_with_the_name():
         place(known, known)
     with pytest.raises(ConfigError, match="no rows of the readout projection"):
         place(known.assign(readout="claims"), known)
+
+
+def test_directions_may_be_measured_on_different_numbers_of_prompts():
+    """Each set of items is resampled on its own; one of another size broke the product."""
+    centers = {"P": 4.0, "A": 0.0, "new": 3.0}
+    own = {
+        name: pd.concat(
+            [
+                projections(name, {("pa", "plain"): at}, items=20, rng=1),
+                projections(name, {("other", "plain"): 2 * at}, items=7, rng=2),
+            ]
+        )
+        for name, at in centers.items()
+    }
+    found = place(own["new"], pd.concat([own["P"], own["A"]]), draws=50).set_index("known")
+    assert found.loc["P", "distance"] == pytest.approx(np.sqrt(2) / 4, abs=0.1)
+    assert found.loc["A", "distance"] == pytest.approx(np.sqrt(2) * 3 / 4, abs=0.1)
+
+
+def test_items_are_the_same_by_name_whatever_type_holds_them():
+    tables = [
+        projections(name, {("pa", "plain"): at}, items=12, rng=ord(name))
+        for name, at in (("N", 1.0), ("P", 4.0), ("A", 0.0))
+    ]
+    number = [table["item"].str.removeprefix("plain-") for table in tables]
+    as_text = [table.assign(item=one) for table, one in zip(tables, number, strict=True)]
+    as_number = [
+        table.assign(item=one.astype(int)) for table, one in zip(tables, number, strict=True)
+    ]
+    pd.testing.assert_frame_equal(
+        place(as_text[0], pd.concat(as_number[1:]), draws=50),
+        place(as_text[0], pd.concat(as_text[1:]), draws=50),
+    )
+
+
+def test_an_organism_on_two_bases_is_two_models():
+    """Its name alone would make training seeds of one organism out of two model families."""
+    known = pd.concat(
+        [
+            projections(f"{base}+P-s{seed}", {("pa", "plain"): at}, organism="P", seed=seed).assign(
+                base=base
+            )
+            for base, at in (("small", 0.0), ("large", 4.0))
+            for seed in (0, 1)
+        ]
+    )
+    found = place(projections("new", {("pa", "plain"): 0.1}), known, draws=50)
+    assert found["known"].tolist() == ["small+P", "large+P"]
+    assert found["n_seeds"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"subject": None}, "have no subject"),
+        ({"valid": None}, "column 'valid' holds None"),
+        ({"valid": "True"}, "column 'valid' holds 'True'"),
+        ({"value": np.inf}, "no finite value"),
+        ({"value": np.nan}, "no finite value"),
+        ({"weight": 0.0}, "no weight above 0"),
+    ],
+)
+def test_rows_that_are_not_sound_are_named_not_dropped(change, message):
+    new, known = projections("new", {("pa", "plain"): 3.8}, rng=7), fleet(P=P, A=A, N=N)
+    with pytest.raises(ConfigError, match=message):
+        place(new.assign(**change), known, draws=50)
+    with pytest.raises(ConfigError, match=message):
+        place(
+            new,
+            pd.concat([known, known.assign(organism=None, train_seed=None, **change)]),
+            draws=50,
+        )
+
+
+def test_one_prompt_has_no_distance():
+    new, one = (projections(name, P, items=1, rng=ord(name)) for name in "nP")
+    with pytest.raises(ConfigError, match="one prompt a condition"):
+        place(new, pd.concat([one, projections("A", A, items=1)]), draws=50)

@@ -14,6 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from workbench.errors import ConfigError
+from workbench.results import counted, models_of
 from workbench.stats import percentiles
 from workbench.types import ndarray
 
@@ -87,6 +88,8 @@ def place(
         ConfigError: no projections, fewer than two known models, other items than the known models
             were measured on, or no direction that tells the known models apart.
     """
+    if draws < 2:
+        raise ValueError(f"draws {draws}; a bootstrap needs at least two")
     own = clouds_of(probed, "the probed model")
     if len(own) != 1:
         raise ConfigError(f"one model is placed at a time, found {len(own)}: {', '.join(own)}")
@@ -100,6 +103,11 @@ def place(
         )
     for label, clouds in others.items():
         _refuse_other_items(name, mine, label, clouds)
+    if all(len(cloud.items) < 2 for cloud in mine.values()):
+        raise ConfigError(
+            f"{name} was measured on one prompt a condition, which says nothing about how far "
+            "prompts differ; measure all models on several"
+        )
     means = _resampled([mine, *others.values()], draws, seed)
     scales = {one: _scale(means[one][1:]) for one in means}
     used = [one for one, scale in scales.items() if scale.holds]
@@ -123,28 +131,29 @@ def clouds_of(frame: pd.DataFrame, what: str) -> dict[str, dict[Cell, Cloud]]:
     """Return each model's projections by cell; a model is an organism where it has seeds.
 
     Raises:
-        ConfigError: there are none, or a model's seeds were measured on different items.
+        ConfigError: there are none, some are not sound (see `workbench.results.counted`), or a
+            model's seeds were measured on different items.
     """
-    rows = frame[(frame["readout"] == READOUT) & frame["valid"].astype(bool)]
-    rows = rows[rows["dose"].isna()]
+    rows = counted(frame[(frame["readout"] == READOUT) & frame["dose"].isna()])
     if rows.empty:
         raise ConfigError(
             f"{what}: no rows of the readout projection; measure it with "
             "{ name = 'projection', directions = ..., prompts = ... }"
         )
-    seeded = rows["train_seed"].notna() & rows["organism"].notna()
     rows = rows.assign(
-        _model=rows["organism"].where(seeded, rows["subject"]),
+        _model=models_of(rows),
         _seed=rows["train_seed"].astype("float64").fillna(-1),
+        item=rows["item"].astype(str),
     )
     found: dict[str, dict[Cell, Cloud]] = {}
-    for (model, measure, condition), cell in rows.groupby(["_model", "measure", "condition"]):
+    keys = ["_model", "measure", "condition"]
+    for (model, measure, condition), cell in rows.groupby(keys, dropna=False):
         wide = cell.pivot_table(index="_seed", columns="item", values="value")
         if wide.isna().any(axis=None):
             raise ConfigError(
                 f"{model}: its seeds were measured on different items ({condition!r})"
             )
-        cloud = Cloud(tuple(map(str, wide.columns)), wide.to_numpy(np.float64))
+        cloud = Cloud(tuple(wide.columns), wide.to_numpy(np.float64))
         found.setdefault(str(model), {})[str(measure), str(condition)] = cloud
     return found
 
@@ -170,15 +179,16 @@ def _resampled(
 ) -> dict[str, Float[ndarray, "m c b"]]:
     """Return for each direction the mean projections: model x condition x draw, draw 0 the data."""
     rng = np.random.default_rng(seed)
-    items: dict[str, ndarray] = {}
+    items: dict[tuple[str, tuple[str, ...]], ndarray] = {}
     seeds = [_weights(len(next(iter(clouds.values())).values), draws, rng) for clouds in models]
     found: dict[str, list[ndarray]] = {}
     for cell in models[0]:
         direction, condition = cell
-        if condition not in items:
-            items[condition] = _weights(len(models[0][cell].items), draws, rng)
+        drawn = condition, models[0][cell].items
+        if drawn not in items:
+            items[drawn] = _weights(len(drawn[1]), draws, rng)
         column = [
-            np.einsum("bs,sn,bn->b", own, clouds[cell].values, items[condition])
+            np.einsum("bs,sn,bn->b", own, clouds[cell].values, items[drawn])
             for own, clouds in zip(seeds, models, strict=True)
         ]
         found.setdefault(direction, []).append(np.stack(column))

@@ -305,6 +305,56 @@ def _refuse_mixture(group: pd.DataFrame, label: Mapping[str, Any]) -> None:
         )
 
 
+def models_of(frame: pd.DataFrame) -> pd.Series[Any]:
+    """Name the model of every row: training seeds of one organism on one base are one model.
+
+    It is called by its organism where it has seeds, with the base in front where the table holds
+    that organism on several; else by its subject.
+
+    Raises:
+        ConfigError: a row has no subject.
+    """
+    seeded = frame["train_seed"].notna() & frame["organism"].notna()
+    organism = frame["organism"].astype(object).where(seeded)
+    base = frame["base"].astype(object).where(frame["base"].notna(), "")
+    bases = base.groupby(organism).transform("nunique")
+    names = organism.where(~(bases > 1), base + "+" + organism)
+    names = names.where(seeded, frame["subject"].astype(object))
+    if names.isna().any():
+        raise ConfigError(
+            f"{int(names.isna().sum())} of {len(names)} rows have no subject, so nothing says "
+            "which model they are of; fill that column"
+        )
+    return names
+
+
+def counted(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the rows that are valid, once all may be trusted.
+
+    Raises:
+        ConfigError: ``valid`` is not true or false in a row, or a valid row holds no finite value
+            or no weight above 0.
+    """
+    known = frame["valid"].isin([True, False])
+    if not known.all():
+        found = frame["valid"][~known].iloc[0]
+        raise ConfigError(
+            f"column 'valid' holds {found!r} ({int((~known).sum())} of {len(frame)} rows are like "
+            "that); true or false expected"
+        )
+    kept = frame[frame["valid"].astype(bool)]
+    value, weight = (kept[name].astype("float64") for name in ("value", "weight"))
+    wrong = ~np.isfinite(value) | ~(weight > 0) | ~np.isfinite(weight)
+    if wrong.any():
+        row = kept[wrong].iloc[0]
+        raise ConfigError(
+            f"{int(wrong.sum())} valid rows hold no finite value or no weight above 0, such as "
+            f"{row['readout']} {row['measure']}, item {row['item']!r}: value {row['value']}, "
+            f"weight {row['weight']}; mark them as not valid"
+        )
+    return kept
+
+
 def _pooled(group: pd.DataFrame) -> list[str]:
     """Name what is averaged over: training seeds of one organism on one base are one thing."""
     seeded = group["train_seed"].notna()

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.effects import Guard, How, changes, sensitivity, slopes
+from workbench.effects import Guard, How, changes, control_slopes, sensitivity, slopes
 from workbench.errors import ConfigError
 from workbench.results import table
 from workbench.types import Measurement
@@ -192,3 +192,73 @@ def test_a_prompt_stands_beside_the_doses_and_outside_the_slope():
     assert found.loc[found["control"] == "prompt", "change"].tolist() == [pytest.approx(0.7)]
     assert found["guarded"].all()
     assert slopes(both, how=FAST).iloc[0]["slope"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("value", np.nan, "no finite value"),
+        ("value", np.inf, "no finite value"),
+        ("weight", np.nan, "no weight above 0"),
+        ("weight", 0.0, "no weight above 0"),
+        ("valid", None, "column 'valid' holds None"),
+        ("valid", "False", "column 'valid' holds 'False'"),
+        ("control", None, "column 'control' is empty"),
+        ("dose", "much", "column 'dose' holds no numbers"),
+    ],
+)
+def test_a_cell_that_would_count_as_something_else_is_named(column, value, message):
+    """A valid row without a number counted as 0, and the text False as true."""
+    frame = sweep_table()
+    frame[column] = frame[column].astype(object)
+    frame.loc[3, column] = value
+    for judge in (changes, slopes, control_slopes):
+        with pytest.raises(ConfigError, match=message):
+            judge(frame, how=FAST)
+
+
+@pytest.mark.parametrize("column", ["mass", "realised", "weight", "organism"])
+def test_a_missing_column_is_named(column):
+    with pytest.raises(ConfigError, match=f"no column '{column}'"):
+        changes(sweep_table().drop(columns=column), how=FAST)
+
+
+def test_an_organism_on_two_bases_is_two_models():
+    small, large = (
+        sweep_table(slope, seeds=(0, 1), controls=1).assign(base=base)
+        for base, slope in (("small", 1.0), ("large", 3.0))
+    )
+    found = slopes(pd.concat([small, large], ignore_index=True), how=FAST).set_index("model")
+    assert found.index.tolist() == ["small+kind", "large+kind"]
+    assert found["slope"].tolist() == pytest.approx([1, 3], abs=0.05)
+
+
+def test_a_dose_that_one_seed_survived_does_not_turn_to_items():
+    frame = sweep_table(seeds=(0, 1, 2))
+    frame.loc[(frame["train_seed"] > 0) & (frame["dose"] == 2), ["valid", "reason"]] = [
+        False, "unparseable",
+    ]  # fmt: skip
+    found = changes(frame, how=FAST)
+    own = found[found["control"] == "none"].set_index("dose")
+    assert (own.loc[2.0, "n"], own.loc[2.0, "unit"]) == (1, "seed")
+    assert own.loc[2.0, "interval"] == "none: 1 seed"
+    assert np.isnan(own.loc[2.0, "low"])
+    assert own.loc[2.0, "change"] == pytest.approx(2, abs=0.1)
+
+
+def test_the_larger_of_two_doses_needs_both():
+    frame = sweep_table()
+    lacking = frame[frame["dose"] != 2].assign(direction="lacking")
+    found = sensitivity(changes(pd.concat([frame, lacking], ignore_index=True), how=FAST), 2)
+    values = found.iloc[:, 0]
+    assert values.xs("truth", level="direction").notna().all()
+    assert values.xs("lacking", level="direction").isna().all()
+
+
+def test_controls_without_a_zero_dose_have_no_slope_either():
+    frame = sweep_table()
+    guard = [lambda _control, _dose: Measurement("perplexity", "perplexity", "t", "plain", 5.0)]
+    for table_ in (frame[frame["dose"] != 0], sweep_table(extra=guard)):
+        rows = table_[~((table_["readout"] == "perplexity") & (table_["dose"] == 0))]
+        with pytest.raises(ConfigError, match="no zero dose"):
+            control_slopes(rows, how=FAST)

@@ -11,9 +11,15 @@ import pandas as pd
 from jaxtyping import Float
 
 from workbench.errors import ConfigError
+from workbench.results import counted, models_of
 from workbench.stats import bootstrap_interval, group_means, seed_mean
 from workbench.types import ndarray
 
+NEEDED = (
+    *("subject", "base", "organism", "train_seed", "readout", "measure", "condition", "item"),
+    *("direction", "edit", "layers", "scope", "dose", "unit", "dose_raw", "dose_gap", "realised"),
+    *("control", "value", "valid", "mass", "weight"),
+)
 INTERVENTION = ("model", "direction", "edit", "layers", "scope", "dose_unit")
 """What names an intervention but for its dose; the model is an organism's name where it has
 training seeds, else the subject's."""
@@ -50,21 +56,39 @@ def swept(frame: pd.DataFrame, how: How) -> pd.DataFrame:
     """Keep the rows of a sweep, with its ``model`` and ``_unit``; the dose's unit is ``dose_unit``.
 
     Raises:
-        ConfigError: no row has a dose, or there is no such unit column.
+        ConfigError: no row has a dose, a column is missing or holds what it may not, or there is no
+            such unit column.
     """
+    if lacking := [name for name in NEEDED if name not in frame.columns]:
+        raise ConfigError(
+            f"no column {lacking[0]!r}; give the results table of a sweep, with all its columns"
+        )
     if how.unit not in frame.columns:
         raise ConfigError(
             f"no column {how.unit!r} to resample; columns: {', '.join(frame.columns)}"
         )
-    table = frame[frame["dose"].notna() | frame["control"].str.startswith("prompt")]
+    if frame["control"].isna().any():
+        raise ConfigError(
+            f"column 'control' is empty in {int(frame['control'].isna().sum())} rows; it is 'none' "
+            "where the direction itself acts"
+        )
+    table = frame.assign(dose=_numbers(frame["dose"]), control=frame["control"].astype(str))
+    table = table[table["dose"].notna() | table["control"].str.startswith("prompt")]
+    counted(table)
     if table["dose"].isna().all():
         raise ConfigError("no row has a dose; give the results table of a sweep")
-    seeded = table["train_seed"].notna() & table["organism"].notna()
-    model = table["organism"].where(seeded, table["subject"])
     units = table[how.unit].astype(str)
-    table = table.rename(columns={"unit": "dose_unit"}).assign(model=model, _unit=units)
+    table = table.assign(model=models_of(table), _unit=units)
+    table = table.rename(columns={"unit": "dose_unit"})
     named = {name: table[name].astype(object).where(table[name].notna(), "") for name in CURVE}
     return table.assign(**named)
+
+
+def _numbers(doses: pd.Series[Any]) -> pd.Series[Any]:
+    try:
+        return pd.to_numeric(doses).astype("float64")
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"column 'dose' holds no numbers ({error})") from None
 
 
 def curves(table: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -95,20 +119,27 @@ def means(rows: pd.DataFrame) -> pd.Series[Any]:
 
 
 def pair(own: pd.Series[Any], zero: pd.Series[Any]) -> Paired:
-    """Subtract the zero dose unit by unit; items are averaged within a seed where seeds differ."""
+    """Subtract the zero dose unit by unit; items are averaged within seeds where it has several."""
     both = own.index.intersection(zero.index)
     lost = len(own.index.union(zero.index)) - len(both)
     difference = (own[both] - zero[both]).to_numpy(np.float64)
     value = float(own[both].mean()) if len(both) else np.nan
-    values, seeds = by_seed(difference, both)
+    values, seeds = by_seed(difference, both, zero)
     return Paired(values, value, lost, seeds)
 
 
-def by_seed(values: Float[ndarray, " n"], index: pd.Index[Any]) -> tuple[Float[ndarray, " m"], int]:
-    """Return one value a seed and their number where there are two or more, else as given and 0."""
-    seeds = index.get_level_values(0).to_numpy()
-    count = len(np.unique(seeds))
-    return (group_means(values, seeds), count) if count > 1 else (values, 0)
+def by_seed(
+    values: Float[ndarray, " n"], index: pd.Index[Any], zero: pd.Series[Any]
+) -> tuple[Float[ndarray, " m"], int]:
+    """Return one value a seed and their number where ``zero`` has several, else as given and 0.
+
+    That is asked of the zero dose, so that an arm which one seed alone survived does not turn to
+    items: it has one seed.
+    """
+    if zero.index.get_level_values(0).nunique() < 2:
+        return values, 0
+    found = group_means(values, index.get_level_values(0).to_numpy())
+    return found, len(found)
 
 
 def interval(values: Float[ndarray, " n"], seeds: int, how: How, name: str) -> dict[str, Any]:

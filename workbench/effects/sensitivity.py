@@ -13,7 +13,8 @@ def sensitivity(found: pd.DataFrame, endpoint: float | int) -> pd.DataFrame:
 
     One row for each intervention, one column for each readout, measure and condition, in the form
     of Table 15 of the social-priors paper. Guarded or not: these are descriptive sensitivities,
-    not mediation estimates, and equal nominal doses need not be equal realised shifts.
+    not mediation estimates, and equal nominal doses need not be equal realised shifts. NaN where a
+    curve has a number at one of the two doses alone.
 
     Args:
         found: what `workbench.effects.changes` returned.
@@ -30,4 +31,5 @@ def sensitivity(found: pd.DataFrame, endpoint: float | int) -> pd.DataFrame:
         )
     columns = ["readout", "measure", "condition"]
     sizes = own.assign(size=own["change"].abs()).groupby([*INTERVENTION, *columns], sort=False)
-    return sizes["size"].max().unstack(columns)
+    found = sizes["size"].agg(["max", "count"])
+    return found["max"].where(found["count"] == 2).unstack(columns)

@@ -101,16 +101,17 @@ def control_slopes(
     """
     how = how or How()
     table = swept(frame, how)
+    zeros = [(label, curve, zero_of(label, curve)) for label, curve in curves(table)]
     kept = guarded(table, min_mass, guards).rename("guarded").reset_index()
     rows = []
-    for label, curve in curves(table):
+    for label, curve, zero in zeros:
         here = (kept[list(INTERVENTION)] == [label[name] for name in INTERVENTION]).all(axis=1)
         own = kept[here & (kept["control"] == "none") & kept["guarded"]]
         doses = [float(dose) for dose in own["dose"] if dose]
         for control in sorted(curve["control"].unique()):
             if control == "none" or control.startswith(("random:", "prompt:")):
                 continue
-            found = _unit_slopes(curve, zero_of(label, curve), control, doses)
+            found = _unit_slopes(curve, zero, control, doses)
             rows.append({**label, "control": control, **interval(*found, how, "slope")})
     return pd.DataFrame(rows, columns=list(CONTROL_SLOPES))
 
@@ -154,7 +155,7 @@ def _unit_slopes(
     levels = list(range(zero.index.nlevels))
     top = pd.concat(products).groupby(level=levels).sum()
     bottom = pd.concat(squares).groupby(level=levels).sum()
-    return by_seed((top / bottom).to_numpy(np.float64), top.index)
+    return by_seed((top / bottom).to_numpy(np.float64), top.index, zero)
 
 
 def _order(kept: pd.DataFrame, slope: float) -> tuple[float, bool]:
