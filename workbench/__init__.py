@@ -39,6 +39,8 @@ _HOMES = {
         "thresholds",
     ),
     "workbench.directions.exchange": ("export_directions", "import_directions"),
+    "workbench.engine.preview": ("preview",),
+    "workbench.engine.stream": ("stream",),
     "workbench.errors": (
         "ConfigError",
         "DoctorError",
@@ -92,6 +94,8 @@ if TYPE_CHECKING:
     from workbench.directions import thresholds as thresholds
     from workbench.directions.exchange import export_directions as export_directions
     from workbench.directions.exchange import import_directions as import_directions
+    from workbench.engine.preview import preview as preview
+    from workbench.engine.stream import stream as stream
     from workbench.errors import ConfigError as ConfigError
     from workbench.errors import DoctorError as DoctorError
     from workbench.errors import FormatError as FormatError

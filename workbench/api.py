@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,10 @@ from workbench.activations import Activations
 from workbench.directions import Directions, fit_layers
 from workbench.directions.algebra import Difference
 from workbench.directions.fit import mean_norms
+from workbench.engine.apply import arm_of
 from workbench.engine.doctor import doctor as examine
 from workbench.engine.doctor import quick_check, use_verdict
 from workbench.engine.doctor_report import Report
-from workbench.engine.norms import norms_for
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.interventions import EditLog, Gap, Intervention, SavedIntervention
 from workbench.library import Source, open_prompts
@@ -28,10 +28,11 @@ from workbench.models.embedded import cache_root
 from workbench.readouts.ask import ReadoutLike, ask
 from workbench.registry import ENGINES
 from workbench.results import table
-from workbench.types import LayerEdit, Progress, Read, Subject, ndarray
+from workbench.types import Batch, Progress, Read, Subject, ndarray
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
 SMALL = 1_000_000_000
 """Under this many parameters, readouts run in float32: they compare small differences."""
@@ -233,7 +234,8 @@ def contrast(
     pairs = Difference(first, second, name, groups)
     found = pairs.directions()
     sides = [mean_norms(acts, found.layers) for acts in (first, second)]
-    norms = None if any(side is None for side in sides) else np.mean(sides, axis=0)
+    known = [side for side in sides if side is not None]
+    norms = np.mean(known, axis=0) if len(known) == len(sides) else None
     told = {"groups": groups, "n_units": len(np.unique(pairs.group))}
     return replace(found, norms=norms, info={**found.info, **told})
 
@@ -258,6 +260,7 @@ def intervene(
     interventions: Sequence[Intervention | SavedIntervention],
     *,
     gap: Gap | None = None,
+    spans: Batch | Mapping[str, Tensor] | None = None,
 ) -> AbstractContextManager[EditLog]:
     """Edit every forward of the model inside the with-block.
 
@@ -269,21 +272,19 @@ def intervene(
         subject: the model under study.
         interventions: applied together, in order within a block; made here or loaded from a file.
         gap: the natural gap, for doses in gap units.
+        spans: for scopes that a plain forward does not tell: the encoded batch that will be run,
+            or its named parts, one mask (rows, columns) each; ``subject.generate`` and the very
+            ``input_ids`` of ``subject.encode`` need none.
 
     Returns:
         A context that gives the log of what the edits did.
 
     Raises:
-        MismatchError: directions of another model.
+        MismatchError: directions of another model, or spans of another batch.
     """
     assert subject.runner is not None, "a subject gets its runner in wb.load"
-    edits: list[LayerEdit] = []
-    for one in interventions:
-        if isinstance(one, Intervention):
-            edits += one.arm(subject.stamp, norms=norms_for(subject, one), gap=gap)
-        else:
-            edits += one.arm(subject.stamp, gap=gap)
-    return subject.runner.intervene(subject, (tuple(edits),))
+    arm = arm_of(subject, interventions, gap)
+    return subject.runner.intervene(subject, (arm,), spans=spans)
 
 
 def gap(

@@ -7,7 +7,7 @@ layer l" is the output of block l, read by a hook.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -267,6 +267,8 @@ class Runner(Protocol):
 
     def generate(self, subject: Subject, prompts: Sequence[Any], **options: Any) -> list[str]: ...
 
+    def stream(self, subject: Subject, prompts: Sequence[Any], **options: Any) -> Iterator[Any]: ...
+
     def intervene(
         self, subject: Subject, arms: Sequence[Arm], **options: Any
     ) -> AbstractContextManager[Any]: ...
@@ -308,6 +310,11 @@ class Subject:
         """Continue texts or chats; edits of an enclosing ``wb.intervene`` act."""
         assert self.runner is not None, "a subject gets its runner in wb.load"
         return self.runner.generate(self, prompts, **options)
+
+    def stream(self, prompts: Sequence[Any], **options: Any) -> Iterator[Any]:
+        """Continue as `generate` does, and yield pieces of text as they come."""
+        assert self.runner is not None, "a subject gets its runner in wb.load"
+        return self.runner.stream(self, prompts, **options)
 
 
 @runtime_checkable

@@ -82,6 +82,9 @@ class CountingRunner:
     def generate(self, subject, prompts, **options):
         raise NotImplementedError
 
+    def stream(self, subject, prompts, **options):
+        raise NotImplementedError
+
     def intervene(self, subject, arms, **options):
         raise NotImplementedError
 

@@ -17,15 +17,34 @@ def edit_of(name, layer, dose, scope="all", seed=0, width=WIDTH, **rows):
     return LayerEdit(layer, name, EDITS.create(name), unit, dose, scope, rows)
 
 
-def plain_edit(edit, h, first, prompt):
+def covers(term, place, prompt, spans):
+    """One term of a scope, at one position of an unpadded row."""
+    kind, _, rest = term.partition(":")
+    if kind == "tokens":
+        bounds = [part.split(":") for part in rest.split(",")]
+        return any(
+            place == int(a) if not b else int(a) <= place < int(b[0] or 10**9) for a, *b in bounds
+        )
+    if kind == "span":
+        return any(a <= place < b for a, b in spans.get(rest, ()))
+    return {
+        "all": place > 0,
+        "first": place == 0,
+        "last": place >= prompt - 1,
+        "prompt": 0 < place < prompt,
+        "generated": place >= prompt,
+    }.get(term, place > 0 and any(a <= place < b for a, b in spans.get(term, ())))
+
+
+def plain_edit(edit, h, prompt, spans):
     """The edits' formulas, written again, on one unpadded row (t, d)."""
     v = torch.from_numpy(edit.v)
-    columns = torch.arange(len(h)) + first
-    here = {
-        "all": columns > 0,
-        "all+first": columns >= 0,
-        "last": columns >= prompt - 1,
-    }[edit.scope]
+    here = torch.tensor(
+        [
+            any(covers(term, place, prompt, spans) for term in edit.scope.split("+"))
+            for place in range(len(h))
+        ]
+    )
     along = h @ v
     if edit.name == "add":
         new = h + edit.dose * v
@@ -38,7 +57,7 @@ def plain_edit(edit, h, first, prompt):
     return torch.where(here[:, None], new, h)
 
 
-def plain_forward(subject, ids, arm=(), prompt=None):
+def plain_forward(subject, ids, arm=(), prompt=None, spans=None):
     """Logits (t, v) and block outputs after the edits, by layer, of one unpadded row."""
     prompt = len(ids) if prompt is None else prompt
     hidden, handles = {}, []
@@ -49,7 +68,7 @@ def plain_forward(subject, ids, arm=(), prompt=None):
             row = h[0]
             for edit in arm:
                 if edit.layer == layer:
-                    row = plain_edit(edit, row, 0, prompt)
+                    row = plain_edit(edit, row, prompt, spans or {})
             hidden[layer] = row.clone()
             new = row[None]
             return new if torch.is_tensor(output) else (new, *output[1:])
@@ -66,7 +85,7 @@ def plain_candidates(subject, request, read, arm):
     n = len(request.ids)
     scores = []
     for candidate in read.candidates:
-        logits, _ = plain_forward(subject, [*request.ids, *candidate], arm, n)
+        logits, _ = plain_forward(subject, [*request.ids, *candidate], arm, n, request.spans)
         logprobs = logits.log_softmax(-1)
         score = sum(logprobs[n - 1 + place, token] for place, token in enumerate(candidate))
         if read.terminators:
@@ -76,7 +95,7 @@ def plain_candidates(subject, request, read, arm):
 
 
 def plain_read(subject, request, read, arm):
-    _, hidden = plain_forward(subject, request.ids, arm)
+    _, hidden = plain_forward(subject, request.ids, arm, spans=request.spans)
     rows = []
     for layer in read.layers:
         h = hidden[layer]
@@ -99,7 +118,8 @@ def plain_answer(subject, requests, arms):
         if isinstance(read, Read):
             return plain_read(subject, request, read, arm)
         assert isinstance(read, LogitsRead)
-        logprobs = plain_forward(subject, request.ids, arm)[0][-1].log_softmax(-1).numpy()
+        logits, _ = plain_forward(subject, request.ids, arm, spans=request.spans)
+        logprobs = logits[-1].log_softmax(-1).numpy()
         return logprobs if read.keep is None else logprobs[list(read.keep)]
 
     return [
@@ -117,6 +137,13 @@ def largest_difference(values, others):
                 assert value.shape == other.shape
                 worst = max(worst, float(np.abs(value - other).max()))
     return worst
+
+
+def spans_of(length, number=0):
+    """Parts of a prompt: two user turns, one over its first token; tools in every second."""
+    turns = ((0, min(2, length)), *(((3, length - 1),) if length > 4 else ()))
+    tool = {} if number % 2 else {"tool": ((max(0, length - 2), length),)}
+    return {"body": ((1, length - 1),), "user": turns, **tool}
 
 
 def requests_of():
@@ -140,7 +167,7 @@ def requests_of():
             condition="c",
             ids=tuple(int(i) for i in rng.integers(5, 300, length)),
             reads=own,
-            spans={"body": ((1, length - 1),)},
+            spans=spans_of(length, number),
         )
         for number, (own, length) in enumerate(zip(reads, lengths, strict=True))
     ]
@@ -167,6 +194,11 @@ def make_edit():
 @pytest.fixture
 def make_requests():
     return requests_of
+
+
+@pytest.fixture
+def parts_of():
+    return spans_of
 
 
 @pytest.fixture
@@ -199,10 +231,10 @@ def hook_count():
 
 @pytest.fixture
 def batch_with():
-    """Collate rows of ids, with a span ``body`` that leaves out both ends."""
+    """Collate rows of ids, with spans: ``body`` leaves out both ends; see ``spans_of``."""
 
     def collate(subject, rows, side="left"):
-        rendered = [Rendered(tuple(ids), {"body": ((1, len(ids) - 1),)}) for ids in rows]
+        rendered = [Rendered(tuple(ids), spans_of(len(ids), n)) for n, ids in enumerate(rows)]
         return subject.renderer.collate(rendered, side)
 
     return collate

@@ -12,10 +12,29 @@ from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.types import CandidatesRead, LogitsRead, Read, Request
 
 SCOPES = ("all", "all+first", "last")
+NAMED = (
+    "prompt",
+    "generated",
+    "user",
+    "user+tool",
+    "user+generated",
+    "prompt+first",
+    "tokens:0,2:4",
+)
+EVERY = (*SCOPES, *(pytest.param(scope, marks=pytest.mark.thorough) for scope in NAMED))
 RUNNER = HookRunner()
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scope", NAMED)
+def test_every_scope_is_answered_as_the_plain_way_does(
+    scope, tiny_subject, make_requests, make_arms, oracle, difference
+):
+    requests, arms = make_requests(), make_arms(scope)
+    expected = oracle(tiny_subject, requests, arms)
+    assert difference(RUNNER.answer(tiny_subject, requests, arms).values, expected) < 2e-5
+
+
+@pytest.mark.parametrize("scope", EVERY)
 def test_answers_equal_the_plain_way(
     scope, family, subject_of, make_requests, make_arms, oracle, difference
 ):
@@ -42,7 +61,7 @@ def test_any_budget_gives_the_same_numbers(
     np.testing.assert_allclose(wide.engaged, narrow.engaged)
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scope", EVERY)
 def test_the_fallback_gives_the_same_numbers(
     scope, family, subject_of, make_requests, make_arms, difference, monkeypatch
 ):
@@ -216,6 +235,19 @@ def test_one_token_prompts_and_an_edit_that_reaches_nothing_is_refused(tiny_subj
     request = Request("a", "c", (7,), (LogitsRead(),))
     with pytest.raises(WorkbenchError, match=r"touched no token.*'all\+first'"):
         RUNNER.answer(tiny_subject, [request], [(make_edit("add", 1, 1.0),)])
+
+
+def test_a_prompt_without_a_named_span_is_refused_by_its_id(tiny_subject, make_edit):
+    reads = (CandidatesRead(((7, 8),)),)
+    spoken = Request("a", "c", (5, 6, 7), reads, {"user": ((1, 2),)})
+    silent = Request("b", "d", (5, 6, 7), reads, {"content": ((0, 3),), "user": ()})
+    with pytest.raises(ConfigError, match=r"item 'b' \(d\) has no span 'user'.*spans: content;"):
+        RUNNER.answer(tiny_subject, [spoken, silent], [(make_edit("add", 1, 1.0, "user"),)])
+    union = [(), (make_edit("add", 1, 9.0, "user+content"),), (make_edit("add", 1, 9.0, "tool"),)]
+    with pytest.raises(ConfigError, match=r"item 'a' \(c\) has no span 'tool'"):
+        RUNNER.answer(tiny_subject, [spoken], union)
+    plain, edited = RUNNER.answer(tiny_subject, [spoken, silent], union[:2]).values
+    assert [abs(a[0] - b[0]).max() > 0.01 for a, b in zip(plain, edited, strict=True)] == [True] * 2
 
 
 def test_bad_requests_are_named(tiny_subject, make_edit):

@@ -230,8 +230,8 @@ def _rotary(t):
 
 def test_unknown_scopes_and_no_arms_are_refused(tiny_subject, make_edit):
     with (
-        pytest.raises(UnknownNameError, match="unknown scope 'user'"),
-        RUNNER.intervene(tiny_subject, [(make_edit("add", 1, 3.0, "user"),)]),
+        pytest.raises(UnknownNameError, match=r"unknown scope 'users'.*Did you mean 'user'"),
+        RUNNER.intervene(tiny_subject, [(make_edit("add", 1, 3.0, "users"),)]),
     ):
         pass
     with pytest.raises(ValueError, match="nothing to do"), RUNNER.intervene(tiny_subject, []):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.engine.forward import pad_left
 from workbench.engine.generate import Draw
 from workbench.engine.hooks import HookRunner
 from workbench.errors import WorkbenchError
@@ -13,15 +12,19 @@ from workbench.types import CandidatesRead, GenerateRead, LogitsRead, Request
 RUNNER = HookRunner()
 TEXTS = ["A B C", "the city of the D is not in the E and you send it", "to F"]
 SCOPES = ("all", "all+first", "last")
+NAMED = [
+    pytest.param(scope, marks=pytest.mark.thorough)
+    for scope in ("prompt", "generated", "content", "content+generated", "tokens:1,9:")
+]
 
 
-def plain_greedy(subject, forward, ids, arm, steps):
+def plain_greedy(subject, forward, prompt, arm, steps):
     """No cache: the whole row again for each token."""
-    rows = list(ids)
+    ids = list(prompt.ids)
     for _ in range(steps):
-        logits, _ = forward(subject, rows, arm, prompt=len(ids))
-        rows.append(int(logits[-1].argmax()))
-    return rows[len(ids) :]
+        logits, _ = forward(subject, ids, arm, prompt=len(prompt.ids), spans=prompt.spans)
+        ids.append(int(logits[-1].argmax()))
+    return ids[len(prompt.ids) :]
 
 
 def text_of(subject, tokens):
@@ -29,7 +32,7 @@ def text_of(subject, tokens):
     return subject.tokenizer.decode(tokens[:stop], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("scope", [None, *SCOPES])
+@pytest.mark.parametrize("scope", [None, *SCOPES, *NAMED])
 def test_greedy_text_equals_uncached_decoding(
     scope, family, subject_of, make_edit, forward_plainly
 ):
@@ -40,13 +43,13 @@ def test_greedy_text_equals_uncached_decoding(
     with RUNNER.intervene(subject, [arm]):
         texts = subject.generate(TEXTS, max_new_tokens=8)
         with torch.no_grad():
-            ids = torch.tensor([subject.renderer.render(TEXTS[1]).ids])
+            ids = subject.encode(TEXTS[1:2]).input_ids
             uncached = subject.model.generate(
                 ids, max_new_tokens=8, use_cache=False, do_sample=False, pad_token_id=2
             )
     for text, new in zip(TEXTS, texts, strict=True):
-        ids = subject.renderer.render(text).ids
-        assert new == text_of(subject, plain_greedy(subject, forward_plainly, ids, arm, 8))
+        row = subject.renderer.render(text)
+        assert new == text_of(subject, plain_greedy(subject, forward_plainly, row, arm, 8))
     ids = subject.renderer.render(TEXTS[1]).ids
     assert texts[1] == text_of(subject, uncached[0, len(ids) :].tolist())
 
@@ -81,7 +84,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scope", [*SCOPES, *NAMED])
 def test_directions_and_doses_by_row_mean_the_same_tokens_however_text_is_made(
     scope, options, family, subject_of, make_edit
 ):
@@ -93,21 +96,25 @@ def test_directions_and_doses_by_row_mean_the_same_tokens_however_text_is_made(
         (make_edit("add", 1, -5.0, scope, seed=1),),
         (make_edit("cap", 2, 1.0, scope, seed=2, **band),),
     ]
-    prompts = [subject.renderer.render(text).ids for text in TEXTS[:2]]
-    batch = pad_left([ids for ids in prompts for _ in arms], 2, torch.device("cpu"))
+    prompts = [subject.renderer.render(text) for text in TEXTS[:2]]
+    batch = subject.renderer.collate([prompt for prompt in prompts for _ in arms])
     common = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 2}
     beams = {name: n for name, n in options.items() if name.startswith("num_")}
     copies = beams.get("num_return_sequences", 1)
     with torch.no_grad(), RUNNER.intervene(subject, arms) as log:
-        together = subject.model.generate(batch.ids, attention_mask=batch.mask, **common, **options)
+        together = subject.model.generate(
+            batch.input_ids, attention_mask=batch.attention_mask, **common, **options
+        )
     assert len(log.rows) == 4
-    width = batch.ids.shape[1]
-    for row in range(len(batch.ids)):
-        ids, arm = prompts[row // 4], arms[row % 4]
+    width = batch.input_ids.shape[1]
+    for row in range(len(batch.input_ids)):
+        one, arm = subject.renderer.collate([prompts[row // 4]]).input_ids, arms[row % 4]
         with torch.no_grad(), RUNNER.intervene(subject, [arm]):
-            alone = subject.model.generate(torch.tensor([ids]), use_cache=False, **common, **beams)
+            alone = subject.model.generate(one, use_cache=False, **common, **beams)
         new = together[row * copies : (row + 1) * copies, width:]
-        assert [cut(tokens) for tokens in new] == [cut(tokens) for tokens in alone[:, len(ids) :]]
+        assert [cut(tokens) for tokens in new] == [
+            cut(tokens) for tokens in alone[:, one.shape[1] :]
+        ]
 
 
 def cut(tokens):

@@ -36,12 +36,17 @@ def prompts_that_share():
     rests += [OTHER + tuple(int(i) for i in rng.integers(5, 300, n)) for n in (3, 5, 3)]
     rests += [tuple(int(i) for i in rng.integers(5, 300, n)) for n in (11, 1, 30)]
     return [
-        Request(
-            f"item{n}", "c", ids, own, {"body": ((1, len(ids)),) if len(ids) > 1 else ((0, 1),)}
-        )
+        Request(f"item{n}", "c", ids, own, spans_that_differ(n, len(ids)))
         for n, (ids, own) in enumerate(zip(rests, itertools.cycle(reads), strict=False))
         if len(ids) > 1 or own is reads[1]
     ]
+
+
+def spans_that_differ(n, length):
+    """Prompts of equal beginnings whose parts there are other ones: they may not share them all."""
+    user = ((0, 1), (3, 9)) if n % 3 else ((0, 1), (3, 9), (12, 15))
+    tool = {} if n % 2 else {"tool": ((length - 1, length),)}
+    return {"body": ((min(1, length - 1), length),), "user": user, **tool}
 
 
 @pytest.fixture
@@ -120,6 +125,55 @@ def test_shared_beginnings_under_arms_of_one_scope(
     arms = make_arms(scope)[:4]
     got = HookRunner().answer(subject, requests, arms)
     assert difference(got.values, oracle(subject, requests, arms)) < 2e-5
+
+
+NAMED = ("generated", "prompt", "user", "tool+user", "user+generated", "user+last", "tokens:0,5:14")
+
+
+@pytest.mark.parametrize("off", [frozenset(), frozenset({"prefix"}), SHORTCUTS])
+@pytest.mark.parametrize("scope", NAMED)
+def test_shortcuts_under_scopes_that_name_parts_of_prompts(
+    scope, off, family, subject_of, make_arms, make_edit, oracle, difference, kept
+):
+    subject, requests = subject_of(family), prompts_that_share()
+    arms = [*make_arms(scope)[:4], (make_edit("add", 1, 2.0, "last"),)]
+    if (family, scope) not in kept:
+        kept[family, scope] = oracle(subject, requests, arms)
+    got = HookRunner(shortcuts=SHORTCUTS - off).answer(subject, requests, arms)
+    assert difference(got.values, kept[family, scope]) < 2e-5
+
+
+def test_only_prompts_with_the_same_parts_share_a_beginning(tiny_subject, make_edit):
+    requests = prompts_that_share()
+    for scope, together in (("all", True), ("user", False), ("tool+body", True)):
+        arms = [(), (make_edit("add", 1, 1.0, scope),)]
+        units = plan_for(tiny_subject, requests, arms).units
+        marks = [
+            {requests[number].spans["user"][2:] for number in numbers}
+            for unit in units
+            for numbers in members_of(unit)
+        ]
+        assert any(len(kinds) == 2 for kinds in marks) == together
+
+
+def members_of(unit):
+    """The requests that share each of a unit's prefixes."""
+    found = {}
+    for batch in unit.batches:
+        for number, place in zip(batch.numbers, batch.prefixes, strict=False):
+            found.setdefault(place, []).append(number)
+    return found.values()
+
+
+def test_generated_keeps_the_prompts_cache(tiny_subject, make_edit, rows_of_blocks):
+    """One prompt pass for all doses; what is not about the last token runs for each."""
+    reads = (CandidatesRead(((7, 8),), ()),)
+    spans = {"user": ((2, 6),)}
+    requests = [Request(str(n), "c", tuple(range(n, n + 12)), reads, spans) for n in (5, 50)]
+    for scope, cost in (("generated", 22 + 8 + 8), ("last", 22 + 8 + 8), ("user", 96 + 8)):
+        arms = [(), *[(make_edit("add", 1, dose, scope),) for dose in (1.0, 2.0, 3.0)]]
+        seen = rows_of_blocks(partial(HookRunner().answer, tiny_subject, requests, arms))
+        assert seen == [24 + 2, 24 + 2, cost, cost]
 
 
 def test_the_unedited_model_shares_beginnings(family, subject_of, oracle, difference):

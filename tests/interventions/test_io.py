@@ -90,8 +90,11 @@ def test_the_plain_code_reproduces_the_logits(subject_of, tmp_path, family, side
     assert (untouched - ours).abs().max() > 0.01
 
 
-def test_the_plain_code_generates_the_same_text(tiny_subject, tmp_path):
-    made = [wb.Intervention.add(directions(tiny_subject), layers=[1], dose=3.0, scope="last")]
+@pytest.mark.parametrize(
+    "scope", ["last", "prompt", "generated", "prompt+generated+first", "generated+tokens:2,5:9"]
+)
+def test_the_plain_code_generates_the_same_text(scope, tiny_subject, tmp_path):
+    made = [wb.Intervention.add(directions(tiny_subject), layers=[1], dose=5.0, scope=scope)]
     path = save_intervention(made, tmp_path / "a.safetensors")
     edited = ran(plain_code(load_intervention(path), str(path)))
     batch = tiny_subject.encode(TEXTS)
@@ -104,6 +107,15 @@ def test_the_plain_code_generates_the_same_text(tiny_subject, tmp_path):
     free = tiny_subject.model.generate(**inputs, **options)
     assert torch.equal(plain, ours)
     assert not torch.equal(free, ours)
+
+
+def test_a_scope_of_spans_has_no_plain_code(tiny_subject, tmp_path):
+    made = wb.Intervention.add(directions(tiny_subject), layers=[1], scope="user+generated")
+    path = save_intervention(made, tmp_path / "a.safetensors")
+    saved = load_intervention(path)
+    assert saved.edits[0].scope == "user+generated"
+    with pytest.raises(ConfigError, match=r"a plain model knows no spans; apply it with wb\.inter"):
+        plain_code(saved, str(path))
 
 
 def test_a_map_is_saved_with_its_weights(tiny_subject, tmp_path):

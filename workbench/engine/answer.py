@@ -23,7 +23,8 @@ from workbench.engine.ledger import Ledger
 from workbench.engine.plan import SHORTCUTS, Plan, make_plan, replan
 from workbench.engine.pool import SITES, layers_of
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.interventions import EditLog
+from workbench.interventions import EditLog, refuse_absent
+from workbench.interventions.scope import parse_scope
 from workbench.types import Answered, Arm, GenerateRead, Progress, Read, Request, Subject
 
 logger = logging.getLogger(__name__)
@@ -64,8 +65,8 @@ def answer(
         unedited arm.
 
     Raises:
-        WorkbenchError: a request without tokens, an unknown block, span or scope, an edit that
-            touched no token, or a call inside ``intervene``.
+        WorkbenchError: a request without tokens, or without a span that a scope names, an unknown
+            block, span or scope, an edit that touched no token, or a call inside ``intervene``.
     """
     plan = plan or plan_for(subject, requests, arms, budget=budget, shortcuts=shortcuts)
     job = Job(subject, requests, arms if any(arms) else ((),), plan)
@@ -106,7 +107,8 @@ def plan_for(
     """Plan what `answer` would run, without a forward.
 
     Raises:
-        WorkbenchError: a request without tokens, an unknown block or site.
+        WorkbenchError: a request without tokens or without a span that a scope names, an unknown
+            block, site or scope.
     """
     _check(subject, requests, arms)
     plain = why_plain(subject)
@@ -117,7 +119,7 @@ def plan_for(
         plain=plain,
         ragged=None if plain else why_even(subject),
     )
-    wants = _wants(subject, requests)
+    wants = _wants(subject, requests, arms)
     return make_plan(wants, arms if any(arms) else ((),), facts, budget, shortcuts)
 
 
@@ -194,7 +196,8 @@ class Job:
     def _shrunk(self, numbers: Sequence[int]) -> list[Unit]:
         """Plan what is left again with half the budget."""
         self._halve()
-        return replan(self.plan, _wants(self.subject, self.requests), numbers, self.limits)
+        wants = _wants(self.subject, self.requests, self.arms)
+        return replan(self.plan, wants, numbers, self.limits)
 
     def _halve(self) -> None:
         self.limits = self.limits.halved()
@@ -213,9 +216,10 @@ class Job:
             self.reached = max(self.subject.blocks)
 
 
-def _wants(subject: Subject, requests: Sequence[Request]) -> list[Want]:
+def _wants(subject: Subject, requests: Sequence[Request], arms: Sequence[Arm]) -> list[Want]:
     """Sum up for the planner what requests need; generation is not planned."""
     blocks = tuple(sorted(subject.blocks))
+    spans = sorted({name for scope in _scopes(arms) for name in parse_scope(scope).spans})
     wants = []
     for request in requests:
         tree = grow(request.reads)
@@ -229,9 +233,26 @@ def _wants(subject: Subject, requests: Sequence[Request]) -> list[Want]:
                 deepest=max(layers, default=-1),
                 nodes=len(tree.tokens),
                 lines=tuple(len(line) for line in tree.lines()),
+                marks=_marks(request, spans),
             )
         )
     return wants
+
+
+def _marks(request: Request, spans: Sequence[str]) -> tuple[int, ...]:
+    """Return for each token which of the spans it is in, one bit each."""
+    if not spans:
+        return ()
+    marks = [0] * len(request.ids)
+    for bit, name in enumerate(spans):
+        for start, stop in request.spans.get(name, ()):
+            for place in range(start, min(stop, len(marks))):
+                marks[place] |= 1 << bit
+    return tuple(marks)
+
+
+def _scopes(arms: Sequence[Arm]) -> list[str]:
+    return sorted({edit.scope for arm in arms for edit in arm})
 
 
 def _numbers(unit: Unit) -> list[int]:
@@ -262,3 +283,6 @@ def _check(subject: Subject, requests: Sequence[Request], arms: Sequence[Arm]) -
                 f"item {request.item!r} has token {max(request.ids)}, but the vocabulary of "
                 f"{subject.ref.key} ends at {vocabulary - 1}; encode it with subject.tokenizer"
             )
+        present = [name for name, ranges in request.spans.items() if ranges]
+        for scope in _scopes(arms):
+            refuse_absent(scope, present, f"item {request.item!r} ({request.condition})")

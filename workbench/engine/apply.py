@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from workbench.engine.blocks import eager
-from workbench.engine.edits import LiveEdits, Pass
-from workbench.engine.forward import forward_of
+from workbench.engine.calls import Calls
+from workbench.engine.edits import LiveEdits
 from workbench.errors import WorkbenchError
-from workbench.interventions import EditLog, Intervention, scope_mask
-from workbench.types import Arm, Subject
+from workbench.interventions import (
+    EditLog,
+    Gap,
+    Intervention,
+    SavedIntervention,
+    refuse_absent,
+)
+from workbench.types import Arm, Batch, LayerEdit, Subject
 
 _EDITED: weakref.WeakKeyDictionary[nn.Module, list[Calls]] = weakref.WeakKeyDictionary()
 """What follows the forwards of each model inside an ``intervene``, the outermost first."""
@@ -27,7 +28,11 @@ _EDITED: weakref.WeakKeyDictionary[nn.Module, list[Calls]] = weakref.WeakKeyDict
 
 @contextmanager
 def intervene(
-    subject: Subject, arms: Sequence[Arm] | Sequence[Intervention], *, log: EditLog | None = None
+    subject: Subject,
+    arms: Sequence[Arm] | Sequence[Intervention],
+    *,
+    log: EditLog | None = None,
+    spans: Batch | Mapping[str, Tensor] | None = None,
 ) -> Iterator[EditLog]:
     """Edit every forward of ``subject.model`` inside, ``generate`` included.
 
@@ -37,23 +42,74 @@ def intervene(
     ``generate`` the prompt is what was given; in a plain forward it is the whole row, or, where a
     cache is passed in, what is cached.
 
+    Scopes that need the prompt or its spans know them in ``generate``, in a forward of the very
+    ``input_ids`` that ``subject.encode`` gave, in what continues that forward's cache, and where
+    ``spans`` says.
+
+    Args:
+        subject: the model under study.
+        arms: interventions that act together, or several arms.
+        log: where the counts go; a fresh one by default.
+        spans: the encoded batch that will be run, or its named parts alone, one mask (rows,
+            columns) each; these columns then are the prompt.
+
     Raises:
         WorkbenchError: an edit touched no token although forwards ran, rows do not divide into
-            arms, or a call gives no attention mask that tells pads apart.
+            arms, a call gives no attention mask that tells pads apart, or a scope names spans that
+            the forward does not tell, or that one of its rows lacks.
     """
     if not arms:
         raise ValueError("nothing to do; give at least one intervention or arm")
-    log = EditLog() if log is None else log
-    live = LiveEdits(subject, _arms(subject, arms), log)
-    calls = Calls(subject.model, len(arms) if _are_arms(arms) else 1, log)
-    _EDITED.setdefault(subject.model, []).append(calls)
-    try:
-        with calls.followed(), live.acting(subject, calls.current_pass):
-            yield log
-    finally:
-        _EDITED[subject.model].remove(calls)
-    if log.passes:
-        refuse_idle(log)
+    several = _arms(subject, arms)
+    editing = Editing(subject, several, log, spans)
+    with editing:
+        yield editing.log
+    editing.refuse_idle()
+
+
+class Editing:
+    """Edits of a model that are on inside ``with editing`` and off between, as often as wanted.
+
+    Args:
+        subject: the model under study.
+        arms: one that acts on every row, or several that are rows of one batch.
+        log: where the counts go.
+        spans: as in `intervene`.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        arms: Sequence[Arm],
+        log: EditLog | None = None,
+        spans: Batch | Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.log = EditLog() if log is None else log
+        self._subject = subject
+        self._live = LiveEdits(subject, arms, self.log)
+        scopes = frozenset(key.scope for key in self._live.keys)
+        self._calls = Calls(subject.model, len(arms), self.log, spans, scopes)
+        self._stack: ExitStack | None = None
+
+    def __enter__(self) -> Editing:
+        calls = self._calls
+        with ExitStack() as stack:
+            _EDITED.setdefault(self._subject.model, []).append(calls)
+            stack.callback(_EDITED[self._subject.model].remove, calls)
+            stack.enter_context(calls.followed())
+            stack.enter_context(self._live.acting(self._subject, calls.current_pass))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        assert self._stack is not None
+        self._stack.__exit__(*failure)
+        self._stack = None
+
+    def refuse_idle(self) -> None:
+        """Refuse an edit that never touched a token, once forwards ran."""
+        if self.log.passes:
+            refuse_idle(self.log)
 
 
 def is_edited(subject: Subject) -> bool:
@@ -64,6 +120,21 @@ def is_edited(subject: Subject) -> bool:
 def rows_together(subject: Subject) -> int:
     """Return how many rows must stay in one batch for every enclosing ``intervene``: its arms."""
     return math.lcm(*(calls.n_arms for calls in _EDITED.get(subject.model, [])))
+
+
+def refuse_lacking(subject: Subject, prompts: Sequence[Collection[str]]) -> None:
+    """Refuse prompts without a span that an edit of an enclosing ``intervene`` needs.
+
+    Args:
+        subject: the model under study.
+        prompts: for each, the names of its spans.
+
+    Raises:
+        ConfigError: there is such a prompt; its number is told.
+    """
+    for scope in sorted({s for calls in _EDITED.get(subject.model, []) for s in calls.scopes}):
+        for number, present in enumerate(prompts):
+            refuse_absent(scope, present, f"prompt {number}")
 
 
 @contextmanager
@@ -91,158 +162,10 @@ def refuse_idle(log: EditLog) -> None:
         raise WorkbenchError(
             f"{row.edit} at block {row.layer} (arm {row.arm}, scope {row.scope!r}) touched no "
             f"token in {log.passes} forwards, so it changed nothing; scope 'all' leaves out each "
-            "row's first token (use 'all+first'), a capture stops after its deepest block, and a "
+            "row's first token (use 'all+first'), 'generated' the prompt's last token, which gives "
+            "the first new one (use 'last'), a capture stops after its deepest block, and a "
             "model compiled as a whole hides its blocks (compile block.forward instead)"
         )
-
-
-class Calls:
-    """Follows the model's forwards, to know which rows and columns each holds.
-
-    Args:
-        model: the whole model.
-        n_arms: arms among the rows; 1 acts on all.
-        log: counts the forwards.
-    """
-
-    def __init__(self, model: Any, n_arms: int, log: EditLog) -> None:
-        self.model = model
-        self.n_arms = n_arms
-        self.log = log
-        self._current: Pass | None = None
-        self._owner: nn.Module | None = None
-        self._prompt: Prompt | None = None
-
-    def current_pass(self) -> Pass:
-        """Describe the forward that is running.
-
-        Raises:
-            WorkbenchError: a block was called outside the model's forward.
-        """
-        if self._current is None:
-            raise WorkbenchError(
-                "a block ran outside the model's forward, so pads and prompts cannot be told; "
-                "call subject.model(...) or subject.generate(...) inside intervene"
-            )
-        return self._current
-
-    @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Watch the model and its decoder, whichever is called first, and ``generate``."""
-        with ExitStack() as stack:
-            modules = dict.fromkeys([self.model, self.model.get_decoder()])
-            for module in modules:
-                handles = (
-                    module.register_forward_pre_hook(eager(self._enter), with_kwargs=True),
-                    module.register_forward_hook(eager(self._leave), always_call=True),
-                )
-                for handle in handles:
-                    stack.callback(handle.remove)
-            stack.enter_context(self._generate_followed())
-            yield
-
-    @contextmanager
-    def _generate_followed(self) -> Iterator[None]:
-        before = self.model.__dict__.get("generate")
-        original = self.model.generate
-
-        @functools.wraps(original)
-        def generate(*args: Any, **kwargs: Any) -> Any:
-            given = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
-            if given is not None:
-                rows, columns = given.shape[:2]
-                self._prompt = Prompt(rows, columns, kwargs.get("attention_mask"))
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._prompt = None
-
-        self.model.generate = generate
-        try:
-            yield
-        finally:
-            del self.model.generate
-            if before is not None:
-                self.model.generate = before
-
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._owner is None:
-            self._current, self._owner = self._describe(module, args, kwargs), module
-            self.log.passes += 1
-
-    def _leave(self, module: nn.Module, *_: Any) -> None:
-        if self._owner is module:
-            self._current = self._owner = None
-
-    def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
-        call = inspect.signature(forward_of(module)).bind_partial(module, *args, **kwargs)
-        given = {**call.arguments.get("kwargs", {}), **call.arguments}
-        tokens = given.get("input_ids")
-        tokens = given["inputs_embeds"] if tokens is None else tokens
-        rows, t = tokens.shape[:2]
-        prompt = self._prompt
-        mask = _whole_mask(given, rows, t, tokens.device, prompt)
-        later = 0 if prompt is None else max(0, prompt.columns - mask.shape[1])
-        if prompt is not None and later:
-            mask = torch.cat([mask, prompt.mask_of(rows, prompt.columns, mask)[:, -later:]], 1)
-        columns = None if prompt is None else prompt.columns
-        return Pass(
-            self._arms_of(rows), lambda scope: scope_mask(scope, mask, t + later, columns)[:, :t]
-        )
-
-    def _arms_of(self, rows: int) -> tuple[int, ...]:
-        if self.n_arms == 1:
-            return (0,) * rows
-        copies = rows // self._prompt.rows if self._prompt is not None else 1
-        if rows % (self.n_arms * copies):
-            raise WorkbenchError(
-                f"{rows // copies} rows for {self.n_arms} arms; several arms need one row for each "
-                "prompt and arm, the arms of a prompt side by side"
-            )
-        return tuple(row // copies % self.n_arms for row in range(rows))
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """What was given to ``generate``; it runs the prompt at once or in chunks."""
-
-    rows: int
-    columns: int
-    mask: Tensor | None
-
-    def mask_of(self, rows: int, columns: int, like: Tensor) -> Tensor:
-        """Return 1 on real tokens of the prompt and on every new one; beams repeat rows."""
-        whole = torch.ones(rows, columns, dtype=like.dtype, device=like.device)
-        if self.mask is not None:
-            known = self.mask[:, :columns].to(whole)
-            whole[:, : known.shape[1]] = known.repeat_interleave(rows // self.rows, 0)
-        return whole
-
-
-def _whole_mask(
-    given: dict[str, Any], rows: int, t: int, device: torch.device, prompt: Prompt | None
-) -> Tensor:
-    """Return 1 on real tokens over cached and new columns."""
-    cache = given.get("past_key_values")
-    width = t + (0 if cache is None else int(cache.get_seq_length()))
-    mask = given.get("attention_mask")
-    if mask is None:
-        return torch.ones(rows, width, dtype=torch.long, device=device)
-    if not isinstance(mask, Tensor) or mask.ndim != 2:
-        if prompt is not None and prompt.mask is not None:  # a static cache comes with 4-D masks
-            return prompt.mask_of(rows, width, torch.ones((), dtype=torch.long, device=device))
-        raise WorkbenchError(
-            "inside intervene a forward needs a two-dimensional attention_mask (1 on real tokens), "
-            f"found {type(mask).__name__}"
-            + (f" of {mask.ndim} dimensions" if isinstance(mask, Tensor) else "")
-            + ("" if prompt is None else "; give generate the attention_mask of its input_ids")
-        )
-    if mask.shape[1] != width:
-        raise WorkbenchError(
-            f"attention_mask has {mask.shape[1]} columns, but {width - t} cached and {t} new "
-            f"tokens make {width}; give the mask of cached and new tokens together"
-        )
-    return mask
 
 
 def _are_arms(arms: Sequence[Any]) -> bool:
@@ -252,10 +175,28 @@ def _are_arms(arms: Sequence[Any]) -> bool:
 def _arms(subject: Subject, arms: Sequence[Arm] | Sequence[Intervention]) -> list[Arm]:
     if _are_arms(arms):
         return [tuple(arm) for arm in arms]  # type: ignore[arg-type]
+    return [arm_of(subject, arms)]  # type: ignore[arg-type]
+
+
+def arm_of(
+    subject: Subject,
+    interventions: Sequence[Intervention | SavedIntervention | LayerEdit],
+    gap: Gap | None = None,
+) -> Arm:
+    """Return interventions that act together as one arm, in raw units.
+
+    Raises:
+        MismatchError: directions of another model.
+        WorkbenchError: a vector is zero or not finite, or a norm or gap is missing.
+    """
     from workbench.engine.norms import norms_for
 
-    made = [
-        one.arm(subject.stamp, norms=norms_for(subject, one))  # type: ignore[union-attr, arg-type]
-        for one in arms
-    ]
-    return [tuple(edit for arm in made for edit in arm)]
+    edits: list[LayerEdit] = []
+    for one in interventions:
+        if isinstance(one, LayerEdit):
+            edits.append(one)
+        elif isinstance(one, Intervention):
+            edits += one.arm(subject.stamp, norms=norms_for(subject, one), gap=gap)
+        else:
+            edits += one.arm(subject.stamp, gap=gap)
+    return tuple(edits)

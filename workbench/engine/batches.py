@@ -77,6 +77,15 @@ class Want:
     """Candidate tokens to feed, shared beginnings merged."""
     lines: tuple[int, ...] = ()
     """Lengths of the strings to feed where nothing is merged."""
+    marks: tuple[int, ...] = ()
+    """For each token a number that tells which spans of scopes it is in; empty where none are."""
+
+    @property
+    def told_apart(self) -> tuple[int, ...]:
+        """Numbers that are equal where token and marks are: only then may prompts share it."""
+        if not self.marks:
+            return self.ids
+        return tuple(token + (mark << 32) for token, mark in zip(self.ids, self.marks, strict=True))
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ def units_of(
         own = replace(sharing, contexts=sharing.arms, split=False) if single else sharing
         rest = pool
         if sharing.prefix and not single:
-            groups = shared_prefixes([wants[number].ids for number in pool])
+            groups = shared_prefixes([wants[number].told_apart for number in pool])
             named = [(length, [pool[member] for member in members]) for length, members in groups]
             units += _prefixed(wants, named, own, facts, limits)
             covered = {number for _, members in named for number in members}

@@ -12,6 +12,7 @@ from workbench.engine.forward import Inputs, device_of, is_out_of_memory, run, t
 from workbench.engine.pool import SITES, Tap, layers_of, onto, parse_position, token_mask
 from workbench.engine.sites import deepest_of, tapping
 from workbench.errors import WorkbenchError
+from workbench.models.spans import remember_spans
 from workbench.types import Batch, Read, Subject
 
 __all__ = ["capture", "gather", "run_taps", "tapping"]
@@ -63,7 +64,12 @@ def _inputs(subject: Subject, batch: Batch) -> Inputs:
     free = not any(module._forward_pre_hooks or module._forward_hooks for module in watched)
     if free and mask.device.type == "cpu" and bool((mask[:, 1:] <= mask[:, :-1]).all()):
         mask = torch.ones_like(mask)
-    return Inputs(*(onto(part, home) for part in (batch.input_ids, mask, batch.position_ids)))
+    ids, mask, positions = (
+        onto(part, home) for part in (batch.input_ids, mask, batch.position_ids)
+    )
+    if not free and ids is not batch.input_ids:
+        remember_spans(ids, batch.spans)
+    return Inputs(ids, mask, positions)
 
 
 def run_taps(subject: Subject, inputs: Inputs, taps: Sequence[Tap]) -> None:

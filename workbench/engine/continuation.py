@@ -15,9 +15,9 @@ from workbench.engine.branch import Scope
 from workbench.engine.cache import attends_fully, chosen_rows
 from workbench.engine.candidates import Feed, Line, feed, lines_of
 from workbench.engine.forward import Inputs, device_of, pad_id, pad_left
-from workbench.engine.prompts import Prompts
+from workbench.engine.prompts import Prompts, scope_over
 from workbench.engine.trunk import Trunk, run_trunk
-from workbench.interventions import scope_mask
+from workbench.interventions.scope import Tokens
 from workbench.types import Subject
 
 
@@ -80,8 +80,14 @@ def _cached(
         blocks = range(fork + 1)
         cache = chosen_rows(subject, trunk_cache, fed.prompts, blocks, prompts.width)
         trunk = run_trunk(subject, inputs, fork, cache)
-    real = fed.real
-    return Continuation(inputs, lambda _scope: real, fed.counted, fed.where, fed.prompts, trunk)
+    tokens = Tokens(
+        real=fed.real,
+        place=inputs.positions,
+        decoded=torch.ones_like(fed.real),
+        final=torch.zeros_like(fed.real),
+        spans={},
+    )
+    return Continuation(inputs, tokens.within, fed.counted, fed.where, fed.prompts, trunk)
 
 
 def _after(subject: Subject, prompts: Prompts, fed: Feed) -> Inputs:
@@ -131,8 +137,5 @@ def _whole(
                 where[prompt, node] = (row, t - len(nodes) + place)
                 counted[where[prompt, node]] = True
     ends = torch.tensor([t - len(nodes) for _, nodes in lines], device=inputs.ids.device)
-
-    def scope(name: str) -> Tensor:
-        return scope_mask(name, inputs.mask, t, ends)
-
+    scope = scope_over([prompts.requests[p].spans for p, _ in lines], inputs.mask, ends)
     return Continuation(inputs, scope, counted.to(inputs.ids.device), where)

@@ -56,7 +56,7 @@ class Course:
         self.contexts = plan.contexts if unit.split else plan.arms
         self.context_of = plan.context_of if unit.split else tuple(range(len(plan.arms)))
         self.answers = Answers(len(plan.arms), self.context_of, put)
-        self.beginnings = beginnings_of(subject, unit.prefixes)
+        self.beginnings = beginnings_of(subject, requests, unit)
         self.batches = [
             prompts_of(subject, requests, batch, self.beginnings) for batch in unit.batches
         ]
@@ -123,7 +123,7 @@ class Course:
         parts = [
             parts_of(prompts.taps, 0, prompts.cut, prompts.prefixes) for prompts in self.batches
         ]
-        stage = beginning(self.beginnings.inputs, [part for own in parts for part in own])
+        stage = beginning(self.beginnings, [part for own in parts for part in own])
         cache = fresh_cache(self.subject)
         trunk = self._trunk(stage, cache)
         for harvest, own in zip(self.harvests, parts, strict=True):

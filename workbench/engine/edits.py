@@ -123,6 +123,11 @@ class LiveEdits:
         """Edited blocks, in order."""
         return sorted(self.groups)
 
+    @property
+    def keys(self) -> list[EditKey]:
+        """Every edit that it holds."""
+        return [group.key for groups in self.groups.values() for group in groups]
+
     @contextmanager
     def acting(self, subject: Subject, current: Callable[[], Pass]) -> Iterator[None]:
         """Edit block outputs during any forward inside; ``current`` describes that forward."""

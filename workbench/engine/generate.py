@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,7 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from workbench.engine.apply import intervene, rows_together, undone_on_failure
+from workbench.engine.apply import (
+    intervene,
+    refuse_lacking,
+    rows_together,
+    undone_on_failure,
+)
 from workbench.engine.batches import Limits, packed
 from workbench.engine.forward import (
     Inputs,
@@ -24,8 +29,10 @@ from workbench.engine.forward import (
     pad_left,
     too_large,
 )
+from workbench.engine.prompts import placed_spans
 from workbench.interventions import EditLog
-from workbench.types import Arm, GenerateRead, Request, Subject, ndarray
+from workbench.models.spans import remember_spans
+from workbench.types import Arm, GenerateRead, Rendered, Request, Subject, ndarray
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +69,13 @@ def generate(
     temperature: float = 0.0,
     seed: int = 0,
     batch_size: int | None = None,
+    num_beams: int = 1,
     **render: Any,
 ) -> list[str]:
     """Continue texts or chats and return the new text alone.
 
     Edits of an enclosing ``intervene`` act; several arms there need ``batch_size`` (by default
-    everything) to be a multiple of their number.
+    everything) to be a multiple of their number. Beams of a row have its arm.
 
     Args:
         subject: the model under study.
@@ -76,30 +84,48 @@ def generate(
         temperature: 0 takes the likeliest token.
         seed: row i draws from (seed, i), whatever the batch, and no global state is touched.
         batch_size: rows that run together.
+        num_beams: 1 takes the likeliest token each time; more search for the likeliest text, as
+            transformers does, and need temperature 0.
         render: as in ``subject.encode``.
 
     Raises:
-        ValueError: a temperature below 0 or no new token.
+        ValueError: a temperature below 0, no new token, or beams that sample.
+        ConfigError: a prompt lacks a span that an edit's scope names.
     """
-    rows = [subject.renderer.render(prompt, **render).ids for prompt in prompts]
+    rows = rendered_rows(subject, prompts, render)
     size = batch_size or max(1, len(rows))
     texts: list[str] = []
     for start in range(0, len(rows), size):
         chosen = range(start, min(start + size, len(rows)))
         draws = [(seed, row) for row in chosen]
         texts += continue_rows(
-            subject, [rows[row] for row in chosen], max_new_tokens, temperature, draws
-        )
+            subject, rows[chosen.start : chosen.stop], max_new_tokens, temperature, draws,
+            num_beams=num_beams,
+        )  # fmt: skip
     return texts
+
+
+def rendered_rows(
+    subject: Subject, prompts: Sequence[Any], render: Mapping[str, Any]
+) -> list[Rendered]:
+    """Render prompts, each with the spans that an enclosing ``intervene`` needs.
+
+    Raises:
+        ConfigError: a prompt lacks them.
+    """
+    rows = [subject.renderer.render(prompt, **render) for prompt in prompts]
+    refuse_lacking(subject, [[name for name, own in row.spans.items() if own] for row in rows])
+    return rows
 
 
 def continue_rows(
     subject: Subject,
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[Rendered],
     max_new_tokens: int,
     temperature: float,
     draws: Sequence[tuple[int, ...]],
     lacking: Callable[[], object] = lambda: None,
+    num_beams: int = 1,
 ) -> list[str]:
     """Continue rows of ids; ``draws`` seeds each row.
 
@@ -109,9 +135,11 @@ def continue_rows(
     Raises:
         BatchTooLargeError: not even the smallest batch fits.
     """
-    if temperature < 0 or max_new_tokens < 1:
+    check_settings(max_new_tokens, temperature)
+    if num_beams < 1 or (num_beams > 1 and temperature):
         raise ValueError(
-            f"temperature {temperature}, max_new_tokens {max_new_tokens}; expected at least 0 and 1"
+            f"num_beams {num_beams} with temperature {temperature}; expected at least 1 beam, and "
+            "temperature 0 where there are several"
         )
     texts: list[str] = []
     size, unit = len(rows), rows_together(subject)
@@ -119,13 +147,16 @@ def continue_rows(
         part = slice(len(texts), len(texts) + size)
         try:
             with undone_on_failure(subject):
-                texts += _continued(subject, rows[part], max_new_tokens, temperature, draws[part])
+                texts += _continued(
+                    subject, rows[part], max_new_tokens, temperature, draws[part], num_beams
+                )
             continue
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             reason = str(error)
-        failed = too_large(len(rows[part]), max(map(len, rows[part])) + max_new_tokens, reason)
+        longest = max(len(row.ids) for row in rows[part])
+        failed = too_large(len(rows[part]) * num_beams, longest + max_new_tokens, reason)
         if len(rows[part]) <= unit:
             raise failed
         size = max(unit, len(rows[part]) // 2 // unit * unit)
@@ -134,34 +165,68 @@ def continue_rows(
     return texts
 
 
+def check_settings(max_new_tokens: int, temperature: float) -> None:
+    """Refuse what nobody can generate.
+
+    Raises:
+        ValueError: a temperature below 0 or no new token.
+    """
+    if temperature < 0 or max_new_tokens < 1:
+        raise ValueError(
+            f"temperature {temperature}, max_new_tokens {max_new_tokens}; expected at least 0 and 1"
+        )
+
+
+def padded(subject: Subject, rows: Sequence[Rendered]) -> Inputs:
+    """Pad prompts on the left, their spans remembered."""
+    inputs = pad_left([row.ids for row in rows], pad_id(subject), device_of(subject))
+    remember_spans(inputs.ids, placed_spans([row.spans for row in rows], inputs.mask))
+    return inputs
+
+
+def draw_of(
+    draws: Sequence[tuple[int, ...]], width: int, max_new_tokens: int, temperature: float
+) -> Draw | None:
+    """Return what draws each row's tokens; None where the likeliest are taken."""
+    if not temperature:
+        return None
+    uniforms = [np.random.default_rng(entropy).random(max_new_tokens) for entropy in draws]
+    return Draw(np.stack(uniforms), width, temperature)
+
+
 def _continued(
     subject: Subject,
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[Rendered],
     max_new_tokens: int,
     temperature: float,
     draws: Sequence[tuple[int, ...]],
+    num_beams: int,
 ) -> list[str]:
-    inputs = pad_left(rows, pad_id(subject), device_of(subject))
+    inputs = padded(subject, rows)
     width = inputs.ids.shape[1]
-    processors = LogitsProcessorList()
-    if temperature > 0:
-        uniforms = [np.random.default_rng(entropy).random(max_new_tokens) for entropy in draws]
-        processors.append(Draw(np.stack(uniforms), width, temperature))
-    tokens = _continue(subject, inputs, max_new_tokens, processors)
-    return [_text(subject, row) for row in tokens[:, width:].tolist()]
+    draw = draw_of(draws, width, max_new_tokens, temperature)
+    processors = LogitsProcessorList([] if draw is None else [draw])
+    tokens = _continue(subject, inputs, max_new_tokens, processors, num_beams)
+    return [text_of(subject, row) for row in tokens[:, width:].tolist()]
 
 
 def _continue(
-    subject: Subject, inputs: Inputs, max_new_tokens: int, processors: LogitsProcessorList
+    subject: Subject,
+    inputs: Inputs,
+    max_new_tokens: int,
+    processors: LogitsProcessorList,
+    num_beams: int,
 ) -> Int[Tensor, "b t"]:
     config = GenerationConfig(
         max_new_tokens=max_new_tokens,
         do_sample=False,
-        num_beams=1,
+        num_beams=num_beams,
+        length_penalty=1.0,
+        early_stopping=False,
         repetition_penalty=1.0,
         no_repeat_ngram_size=0,
         pad_token_id=pad_id(subject),
-        eos_token_id=_ends(subject) or None,
+        eos_token_id=ends_of(subject) or None,
     )
     with torch.no_grad():
         tokens: Tensor = subject.model.generate(
@@ -173,15 +238,17 @@ def _continue(
     return tokens
 
 
-def _ends(subject: Subject) -> list[int]:
+def ends_of(subject: Subject) -> list[int]:
+    """Return the tokens that end a turn."""
     config = getattr(subject.model, "generation_config", None)
     ends = getattr(config, "eos_token_id", None)
     ends = subject.tokenizer.eos_token_id if ends is None else ends
     return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
-def _text(subject: Subject, tokens: Sequence[int]) -> str:
-    ends = set(_ends(subject))
+def text_of(subject: Subject, tokens: Sequence[int]) -> str:
+    """Return the text of new tokens, up to the end of the turn."""
+    ends = set(ends_of(subject))
     stop = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
     text: str = subject.tokenizer.decode(tokens[:stop], skip_special_tokens=True)
     return text
@@ -241,7 +308,7 @@ def _answer(
         request = requests[number]
         names = [zlib.crc32(name.encode()) for name in (request.item, request.condition)]
         for draw in draws:
-            rows += [request.ids] * len(arms)
+            rows += [Rendered(tuple(request.ids), request.spans)] * len(arms)
             seeds += [(read.seed, draw, *names)] * len(arms)
     edits = intervene(subject, arms, log=log) if any(arms) else nullcontext()
     with edits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from workbench.engine.apply import intervene
 from workbench.engine.capture import capture
 from workbench.engine.generate import generate
 from workbench.engine.plan import SHORTCUTS, Plan
+from workbench.engine.stream import Piece, stream
 from workbench.interventions import EditLog, Intervention
 from workbench.registry import ENGINES
 from workbench.types import Answered, Arm, Batch, Progress, Read, Request, Subject
@@ -62,6 +63,10 @@ class HookRunner:
     def generate(self, subject: Subject, prompts: Sequence[Any], **options: Any) -> list[str]:
         """See `generate.generate`."""
         return generate(subject, prompts, **options)
+
+    def stream(self, subject: Subject, prompts: Sequence[Any], **options: Any) -> Iterator[Piece]:
+        """See `stream.stream`."""
+        return stream(subject, prompts, **options)
 
     def intervene(
         self, subject: Subject, arms: Sequence[Arm] | Sequence[Intervention], **options: Any

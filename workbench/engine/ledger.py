@@ -10,15 +10,15 @@ import torch
 from workbench.engine.edits import LiveEdits
 from workbench.interventions import EditLog
 from workbench.interventions.log import EditKey
+from workbench.interventions.scope import parse_scope
 from workbench.types import Arm
 
 
 def fresh_log(live: LiveEdits) -> EditLog:
     """Give live edits an empty log of their own and return it."""
     log = EditLog()
-    for groups in live.groups.values():
-        for group in groups:
-            log.expect(group.key)
+    for key in live.keys:
+        log.expect(key)
     live.log = log
     return log
 
@@ -36,10 +36,7 @@ class Ledger:
         self.log = log
         self.arms = arms
         self._keys: dict[tuple[int, int, int], EditKey] = {
-            (arm, group.key.layer, group.key.order): group.key
-            for groups in live.groups.values()
-            for group in groups
-            for arm in group.key.arms
+            (arm, key.layer, key.order): key for key in live.keys for arm in key.arms
         }
 
     def credit(
@@ -69,4 +66,4 @@ class Ledger:
     def _orders(self, arm: int, layer: int) -> list[int]:
         """Places, among the arm's edits of a block, of those that act before the last token."""
         edits = [edit for edit in self.arms[arm] if edit.layer == layer]
-        return [place for place, edit in enumerate(edits) if edit.scope != "last"]
+        return [place for place, edit in enumerate(edits) if parse_scope(edit.scope).touches_prompt]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from workbench.engine.batches import Facts, Limits, Sharing, Unit, Want, units_of
+from workbench.interventions.scope import parse_scope
 from workbench.types import Arm
 
 SHORTCUTS = frozenset({"trunk", "last", "prefix", "candidates", "stop"})
@@ -165,7 +166,7 @@ def _contexts(arms: Sequence[Arm], late: bool) -> tuple[list[Arm], list[int]]:
     places: dict[object, int] = {}
     context_of = []
     for arm in arms:
-        early = tuple(edit for edit in arm if edit.scope != "last")
+        early = tuple(edit for edit in arm if parse_scope(edit.scope).touches_prompt)
         key = tuple(edit.key for edit in early)
         if key not in places:
             places[key] = len(contexts)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from workbench.engine.batches import Batch
+from workbench.engine.batches import Batch, Unit
 from workbench.engine.blocks import check_layers
+from workbench.engine.branch import Scope
 from workbench.engine.candidates import Tree, grow, wants_logits
 from workbench.engine.forward import Inputs, device_of, pad_id, pad_left, positions_of
 from workbench.engine.pool import SITES, Tap, layers_of, parse_position, token_mask
+from workbench.interventions.scope import parse_scope, tokens_of
 from workbench.types import Read, Request, Subject
+
+Ranges = Mapping[str, tuple[tuple[int, int], ...]]
+"""Half-open token ranges of an unpadded row, by the name of the span."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,12 @@ class Prompts:
     """Columns of the beginnings."""
     prefixes: Int[Tensor, " b"] | None = None
     """For each prompt, its row among the beginnings."""
+
+    @functools.cached_property
+    def scope(self) -> Scope:
+        """Where edits act on the prompts."""
+        named = [request.spans for request in self.requests]
+        return scope_over(named, self.inputs.mask, self.width)
 
     @property
     def lengths(self) -> Int[Tensor, " b"]:
@@ -82,14 +94,23 @@ class Beginnings:
 
     inputs: Inputs
     lengths: tuple[int, ...]
+    scope: Scope
+    """Where edits act, alike in all prompts that share a beginning."""
 
 
-def beginnings_of(subject: Subject, prefixes: Sequence[Sequence[int]]) -> Beginnings | None:
-    """Pad the prefixes into one batch; None where there are none."""
-    if not prefixes:
+def beginnings_of(subject: Subject, requests: Sequence[Request], unit: Unit) -> Beginnings | None:
+    """Pad the prefixes of a unit into one batch; None where there are none."""
+    if not unit.prefixes:
         return None
-    inputs = pad_left(prefixes, pad_id(subject), device_of(subject))
-    return Beginnings(inputs, tuple(map(len, prefixes)))
+    inputs = pad_left(unit.prefixes, pad_id(subject), device_of(subject))
+    member = {
+        place: number
+        for batch in unit.batches
+        for place, number in zip(batch.prefixes, batch.numbers, strict=True)
+    }
+    named = [requests[member[place]].spans for place in range(len(unit.prefixes))]
+    scope = scope_over(named, inputs.mask, inputs.ids.shape[1], ended=False)
+    return Beginnings(inputs, tuple(map(len, unit.prefixes)), scope)
 
 
 def _joined(
@@ -131,20 +152,50 @@ def _tap(
     index = torch.tensor(rows, device=inputs.ids.device)
     chosen = [requests[row] for row in rows]
     names = [f"{request.item} ({request.condition})" for request in chosen]
-    spans = _spans([request.spans for request in chosen], inputs.mask[index])
+    spans = placed_spans([request.spans for request in chosen], inputs.mask[index])
     mask = token_mask(position, inputs.mask[index].bool(), spans, names)
     return Tap(read, position, layers, index, mask)
 
 
-def _spans(
-    spans: Sequence[Mapping[str, tuple[tuple[int, int], ...]]], mask: Int[Tensor, "b t"]
+def scope_over(
+    spans: Sequence[Ranges],
+    mask: Int[Tensor, "b t"],
+    prompt: int | Int[Tensor, " b"],
+    *,
+    ended: bool = True,
+) -> Scope:
+    """Return where edits act on whole rows, each scope looked at once.
+
+    Args:
+        spans: of each row, unpadded.
+        mask: 1 on real tokens.
+        prompt: columns that hold the prompt.
+        ended: whether the prompt's last token is among them.
+    """
+
+    @functools.cache
+    def within(name: str) -> Bool[Tensor, "b t"]:
+        named = parse_scope(name).spans
+        tokens = tokens_of(mask, mask.shape[1], prompt, placed_spans(spans, mask, named))
+        final = tokens.final if ended else torch.zeros_like(tokens.final)
+        return replace(tokens, final=final).within(name)
+
+    return within
+
+
+def placed_spans(
+    spans: Sequence[Ranges], mask: Int[Tensor, "b t"], names: Collection[str] | None = None
 ) -> dict[str, Bool[Tensor, "b t"]]:
-    """Move token ranges of unpadded rows to where padding put them."""
+    """Move token ranges of unpadded rows to where padding put them; ``names`` alone, or all."""
+    if names is not None and not names:
+        return {}
     real = mask.bool().cpu()
     place = real.cumsum(1) - 1
     found: dict[str, Tensor] = {}
     for row, named in enumerate(spans):
         for name, ranges in named.items():
+            if names is not None and name not in names:
+                continue
             flags = found.setdefault(name, torch.zeros(mask.shape, dtype=torch.bool))
             for start, stop in ranges:
                 flags[row] |= real[row] & (place[row] >= start) & (place[row] < stop)

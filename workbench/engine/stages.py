@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from workbench.engine.branch import Scope
 from workbench.engine.forward import Inputs
 from workbench.engine.pool import Tap, pool
-from workbench.engine.prompts import Prompts
-from workbench.interventions import scope_mask
+from workbench.engine.prompts import Beginnings, Prompts
 
 Owner = tuple[str, int]
 """Whose a value is: ("trunk", 0) of all arms, ("context", c) or ("arm", a)."""
@@ -70,21 +69,15 @@ def _stage(prompts: Prompts, start: int, stop: int) -> Stage:
     )
     return Stage(
         inputs,
-        lambda name: scope_mask(name, whole.mask, t, t)[:, start:stop],
+        lambda name: prompts.scope(name)[:, start:stop],
         parts_of(prompts.taps, start, stop),
         stop == t,
     )
 
 
-def beginning(inputs: Inputs, parts: list[Part]) -> Stage:
+def beginning(beginnings: Beginnings, parts: list[Part]) -> Stage:
     """Make a stage of shared beginnings, which hold no prompt's last token."""
-    t = inputs.ids.shape[1]
-
-    def scope(name: str) -> Bool[Tensor, "b t"]:
-        mask = scope_mask(name, inputs.mask, t, t)
-        return torch.zeros_like(mask) if name == "last" else mask
-
-    return Stage(inputs, scope, parts, False)
+    return Stage(beginnings.inputs, beginnings.scope, parts, False)
 
 
 def parts_of(

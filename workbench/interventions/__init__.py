@@ -8,7 +8,7 @@ from workbench.interventions.io import (
     save_intervention,
 )
 from workbench.interventions.log import EditLog, EditRow
-from workbench.interventions.scope import SCOPES, scope_mask
+from workbench.interventions.scope import SCOPES, refuse_absent, scope_mask
 
 __all__ = [
     "SCOPES",
@@ -18,6 +18,7 @@ __all__ = [
     "Intervention",
     "SavedIntervention",
     "load_intervention",
+    "refuse_absent",
     "save_intervention",
     "scope_mask",
 ]

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from workbench.errors import MismatchError, WorkbenchError
 from workbench.interventions.dose import UNITS, Gap, to_raw
 from workbench.interventions.keep_norm import KeepNorm
-from workbench.interventions.scope import check_scope
+from workbench.interventions.scope import ScopeLike, check_scope, scope_of
 from workbench.interventions.weights import (
     CENTER,
     MAP,
@@ -83,7 +83,7 @@ class Intervention:
         layers: Sequence[int] | None = None,
         dose: float | int = 1.0,
         unit: str = "raw",
-        scope: str = "all",
+        scope: ScopeLike = "all",
         name: str | None = None,
         keep_norm: bool = False,
         centered: bool = False,
@@ -97,7 +97,8 @@ class Intervention:
             layers: block indices edited together; by default all of the directions'.
             dose: in ``unit``; a blend (0 none, 1 full) for every edit but ``add``.
             unit: ``raw``, ``norm`` or ``gap``.
-            scope: which tokens.
+            scope: which tokens: ``all``, ``last``, ``prompt``, ``generated``, a role such as
+                ``user``, a union such as ``user+tool``, or one boolean for each token of a row.
             name: for tables; by default the edit's and the direction's.
             keep_norm: restore the length of every edited state, so that only its direction changes.
             centered: measure a subspace from the directions' frozen center, not from the origin.
@@ -124,7 +125,7 @@ class Intervention:
             _check_finite(rows)
         weights = weights_of(edit, directions, at, centered=centered)
         title = name if name is not None else f"{edit} {'+'.join(directions.names)}"
-        shown = (float(dose), unit, scope, rows, title)
+        shown = (float(dose), unit, scope_of(scope), rows, title)
         return cls(directions, edit, at, *shown, weights=weights, keep_norm=keep_norm)
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.errors import ConfigError
 from workbench.interventions.io import SavedIntervention
 from workbench.interventions.keep_norm import ZERO
+from workbench.interventions.scope import parse_scope
 
 _FORMULAS = {
     "add": "h, dose, v: h + dose * v",
@@ -21,13 +22,14 @@ _FORMULAS = {
     "        h + dose * ((outside - 1) * (h - center)"
     " + (inside - outside) * ((h - center) @ basis.T @ basis))\n    )",
 }
-_SCOPES = {
-    "all": "real.cumsum(1) > 1,  # real tokens but each row's first",
-    "all+first": "real,",
-    "last": "(  # the final prompt token and each decoded one\n"
-    "        column >= torch.where(real & (column < prompt), column, -1).amax(1, keepdim=True)\n"
-    "    ),",
+_TERMS = {
+    "all": "place > 0",
+    "first": "place == 0",
+    "prompt": "(place > 0) & (column < prompt)",
+    "generated": "(column >= prompt).expand_as(place)",
+    "last": "column >= torch.where(real & (column < prompt), column, -1).amax(1, keepdim=True)",
 }
+"""What a plain model can know of: where a token stands, and whether it came after the prompt."""
 _TEMPLATE = '''\
 """{name}: edits {count} of {n_layers} blocks of {key}, in plain transformers."""
 
@@ -67,10 +69,10 @@ def edited(model, path={path!r}):
         if real is None:
             real = ids.new_ones(ids.shape[0], cached + ids.shape[1])
         real, t = real.bool(), ids.shape[1]
-        column = torch.arange(real.shape[1], device=real.device)
-        prompt = (real.shape[1] - t) or real.shape[1]
+        column, place = torch.arange(real.shape[1], device=real.device), real.cumsum(1) - 1
+        prompt = (real.shape[1] - t) or real.shape[1]  # what is cached, else the whole row
         for scope, mask in SCOPES.items():
-            now[scope] = (real & mask(real, column, prompt))[:, -t:, None]
+            now[scope] = (real & mask(real, column, place, prompt))[:, -t:, None]
 
     def edit_block(own):
         def hook(module, args, output):
@@ -115,10 +117,11 @@ def plain_code(saved: SavedIntervention, path: str) -> str:
         ConfigError: an edit or a scope without a plain form, such as one from a plug-in.
     """
     for edit in saved.edits:
-        if edit.name not in _FORMULAS or edit.scope not in _SCOPES:
+        if edit.name not in _FORMULAS or parse_scope(edit.scope).spans:
             raise ConfigError(
-                f"edit {edit.name!r} with scope {edit.scope!r} has no plain code; apply it with "
-                f"wb.intervene(subject, [wb.load_intervention({path!r})])"
+                f"edit {edit.name!r} with scope {edit.scope!r} has no plain code"
+                + ("" if edit.name not in _FORMULAS else ", since a plain model knows no spans")
+                + f"; apply it with wb.intervene(subject, [wb.load_intervention({path!r})])"
             )
     names = sorted({edit.name for edit in saved.edits})
     scopes = sorted({edit.scope for edit in saved.edits})
@@ -130,5 +133,16 @@ def plain_code(saved: SavedIntervention, path: str) -> str:
         path=path,
         zero=ZERO,
         formulas="\n".join(f"    {name!r}: lambda {_FORMULAS[name]}," for name in names),
-        scopes="\n".join(f"    {n!r}: lambda real, column, prompt: {_SCOPES[n]}" for n in scopes),
+        scopes="\n".join(map(_scope_line, scopes)),
     )
+
+
+def _scope_line(text: str) -> str:
+    """Write a scope as an entry of the page's table."""
+    scope = parse_scope(text)
+    terms = [f"({_TERMS[name]})" for name in _TERMS if name in scope.places]
+    for start, stop in scope.ranges:
+        end = "" if stop is None else f" & (place < {stop})"
+        terms.append(f"((place >= {start}){end})")
+    union = "\n        | ".join(terms)
+    return f"    {text!r}: lambda real, column, place, prompt: (\n        {union}\n    ),"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from workbench.errors import ConfigError, MismatchError
 from workbench.models.skeleton import Chat, Layout, Range, Skeleton, Turn, lay_out, read_skeleton
+from workbench.models.spans import remember_spans
 from workbench.types import Batch, Rendered
 
 RESERVED = ("content", "header", "template")
@@ -144,7 +145,9 @@ class ChatRenderer:
         positions = (mask.cumsum(-1) - 1).clamp(min=0) * mask
         device = self.device()
         spans = {name: flags.to(device) for name, flags in _flags(rendered, starts, length).items()}
-        return Batch(ids.to(device), mask.to(device), positions.to(device), spans)
+        batch = Batch(ids.to(device), mask.to(device), positions.to(device), spans)
+        remember_spans(batch.input_ids, spans)
+        return batch
 
     def _texts(self, texts: Sequence[str]) -> list[Rendered]:
         for text in texts:
