@@ -145,7 +145,7 @@ def test_shortcuts_under_scopes_that_name_parts_of_prompts(
 
 def test_only_prompts_with_the_same_parts_share_a_beginning(tiny_subject, make_edit):
     requests = prompts_that_share()
-    for scope, together in (("all", True), ("user", False), ("tool+body", True)):
+    for scope, together in (("all", True), ("user", False), ("tool+span:body", True)):
         arms = [(), (make_edit("add", 1, 1.0, scope),)]
         units = plan_for(tiny_subject, requests, arms).units
         marks = [

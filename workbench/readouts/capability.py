@@ -69,9 +69,9 @@ def _endings(item: str, right: str, wrong: str) -> tuple[str, ...]:
 
 
 def _request(subject: Subject, item: str, stem: Any, endings: Sequence[str]) -> Request:
-    ids = subject.renderer.render(stem, render="bare").ids
-    own = tuple(continuation(subject.tokenizer, f" {ending}", ids) for ending in endings)
-    return Request(item, "plain", ids, (CandidatesRead(own),))
+    prompt = subject.renderer.render(stem, render="bare")
+    own = tuple(continuation(subject.tokenizer, f" {end}", prompt.ids) for end in endings)
+    return Request(item, "plain", prompt.ids, (CandidatesRead(own),), prompt.spans)
 
 
 def _measures(item: str, logs: Any) -> list[Measurement]:

@@ -120,11 +120,13 @@ class Claims:
                     f"{letter}. {options[w]}" for letter, w in zip(LETTERS, order, strict=True)
                 ]
                 prompt = "\n".join([stem, *lines, "Answer with one letter only."])
+                rendered = subject.renderer.render(prompt, render="chat")
                 yield Request(
                     item=item,
                     condition="choice",
-                    ids=subject.renderer.render(prompt, render="chat").ids,
+                    ids=rendered.ids,
                     reads=(letters.read,),
+                    spans=rendered.spans,
                     extra={"measure": "choice", "order": order, "letters": letters},
                 )
 

@@ -77,7 +77,8 @@ class TrustGame:
         for row, chat in enumerate(self.items.items):
             column = {name: values[row].item() for name, values in self.items.columns.items()}
             values = _values(column["values"], self.items.ids[row])
-            ids = subject.renderer.render(chat).ids
+            rendered = subject.renderer.render(chat)
+            ids = rendered.ids
             extra = {name: column[name] for name in ("branch", "frame", "order", "bank_id")}
             start: tuple[int, ...] = ()
             if column["branch"] == "transfer":
@@ -93,6 +94,7 @@ class TrustGame:
                 condition=column["counterpart"],
                 ids=ids + start,
                 reads=(read,),
+                spans=rendered.spans,
                 extra={**extra, "values": np.array(list(values.values()), np.float64)},
             )
 
