@@ -202,3 +202,11 @@ def test_a_level_is_a_share(level):
     ):
         with pytest.raises(ValueError, match="a share between 0 and 1"):
             make()
+
+
+def test_one_item_drawn_over_and_over_has_no_correlation():
+    """What is left of its variance is rounding, whose quotient is any number from -1 to 1."""
+    a, b = RNG.normal(size=(5, 4)), RNG.normal(size=(5, 3))
+    found = stats.correlations(a, b, 5 * np.eye(5))
+    assert np.isnan(found).all()
+    assert np.isnan(stats.correlations(np.full((10, 1), 0.1), RNG.normal(size=(10, 1)))).all()

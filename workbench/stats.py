@@ -261,10 +261,17 @@ def correlations(
     products = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
     both = (w @ products).reshape(len(w), a.shape[1], b.shape[1])
     both = both - mean_a[:, :, None] * mean_b[:, None, :]
-    spread_a, spread_b = w @ a**2 - mean_a**2, w @ b**2 - mean_b**2
+    spread_a, spread_b = _spread(w, a, mean_a), _spread(w, b, mean_b)
     size = np.sqrt(np.maximum(spread_a[:, :, None] * spread_b[:, None, :], 0))
     found = np.divide(both, size, out=np.full(both.shape, np.nan), where=size > 0)
     return np.asarray(np.clip(found, -1, 1))
+
+
+def _spread(weights: ndarray, x: ndarray, mean: ndarray) -> ndarray:
+    """Variance of every column under each row of weights; rounding alone counts as none."""
+    squares = weights @ x**2
+    found = squares - mean**2
+    return np.asarray(np.where(found > 1e-12 * squares, found, 0.0))
 
 
 def weighted_quantiles(

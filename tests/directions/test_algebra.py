@@ -1,12 +1,20 @@
 """Sums, residuals and denoising: laws first, then what a planted axis says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import STAMP, Acts
+from planted import STAMP, Acts, planted
 
-from workbench.directions import Directions, open_directions, save_directions
+from workbench.directions import (
+    Directions,
+    fit_layers,
+    open_directions,
+    save_directions,
+    thresholds,
+)
 from workbench.directions.algebra import (
     Difference,
     centered,
@@ -248,3 +256,41 @@ def test_what_was_removed_and_how_much_is_left_survives_the_file(tmp_path):
         assert set(made.info) <= set(opened.info)
         for key, value in made.info.items():
             np.testing.assert_array_equal(opened.info[key], value)
+
+
+def test_items_that_are_alike_have_no_variance_to_share():
+    acts = planted(facts=3)
+    own = fit_layers(acts, layers=[1])
+    same = replace(acts, values=np.full_like(acts.values, 0.1))
+    with pytest.raises(ConfigError, match="items are alike at layer 1"):
+        variance_along(own, same)
+    with pytest.raises(ConfigError, match="neutral activations at layer 1"):
+        denoise(own, same)
+
+
+def test_draws_of_one_item_over_and_over_do_not_count():
+    """Of two items half of the draws hold one alone, which has no variance."""
+    acts = planted(facts=3)
+    two = acts.where(np.arange(len(acts.columns["label"])) < 2)
+    found = variance_along(fit_layers(acts, layers=[1]), two, draws=50).iloc[0]
+    assert found["low"] == pytest.approx(found["share"])
+    assert found["high"] == pytest.approx(found["share"])
+
+
+def test_one_group_has_no_interval():
+    acts = planted(facts=3)
+    acts = replace(acts, columns={**acts.columns, "one": np.zeros(len(acts.columns["label"]))})
+    own = fit_layers(acts, layers=[1])
+    share = variance_along(own, acts, groups="one").iloc[0]
+    cap = thresholds(own, acts, 25, groups="one").table.iloc[0]
+    for row in (share, cap):
+        assert (row["n"], row["interval"]) == (1, "none: 1 one")
+        assert np.isnan([row["low"], row["high"]]).all()
+
+
+def test_no_nuisance_and_no_draws_are_a_wrong_call():
+    acts = planted(facts=3)
+    with pytest.raises(ValueError, match="nothing to remove"):
+        residualise(fit_layers(acts), [])
+    with pytest.raises(ValueError, match="draws 0"):
+        thresholds(fit_layers(acts), acts, 25, draws=0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import STAMP, Acts
+from planted import STAMP, Acts, planted
 from scipy.stats import pearsonr, t
 
-from workbench.directions import Directions
+from workbench.directions import Directions, fit_layers
 from workbench.directions.algebra import Difference, centered
 from workbench.directions.nulls import CovarianceMatched, SeedPairs, SplitHalf
 from workbench.directions.similarity import (
@@ -347,3 +347,37 @@ def test_layers_that_move_together_need_a_narrower_band_than_independent_ones():
     alone = cosines(bank["a"], bank, layers=[1], nulls=[split])["band"].iloc[0]
     joint = cosines(bank["a"], bank, nulls=[split], over_layers=True)["band"].iloc[0]
     assert joint == pytest.approx(alone, rel=1e-6)
+
+
+def with_ids(acts):
+    ids = np.array([f"i{n}" for n in range(len(acts.columns["label"]))])
+    return replace(acts, columns={**acts.columns, "id": ids})
+
+
+def test_what_reads_all_items_alike_has_no_correlation():
+    acts = with_ids(planted(facts=3))
+    acts.values[..., 0] = 0.1
+    vectors = np.eye(STAMP.width)[:2, None]
+    own = Directions(("still", "moving"), (1,), vectors, STAMP)
+    found = projection_correlations(own, acts, own, acts, draws=50).set_index(["first", "second"])
+    assert found["correlation"].isna().tolist() == [True, True, True, False]
+    assert found.loc[("moving", "moving"), "correlation"] == pytest.approx(1)
+    assert np.isnan(found.loc[("still", "moving"), ["low", "high"]].astype(float)).all()
+
+
+def test_items_that_are_alike_or_few_do_not_correlate():
+    acts = with_ids(planted(facts=3))
+    own = fit_layers(acts, layers=[1])
+    with pytest.raises(ConfigError, match="alike at layer 1 within their groups"):
+        projection_correlations(own, acts, own, acts, within="id")
+    two = acts.where(np.arange(len(acts.columns["id"])) < 2)
+    with pytest.raises(MismatchError, match="2 items in common"):
+        projection_correlations(own, two, own, two)
+
+
+def test_an_interval_over_seeds_stays_among_cosines():
+    acts = planted(facts=3)
+    seeds = [fit_layers(acts.where(acts.columns["topic"] == name)) for name in "ab"]
+    found = cosines(seeds, fit_layers(acts, names=["bank"]))
+    assert found["high"].max() <= 1
+    assert found["low"].min() >= -1

@@ -412,3 +412,12 @@ def test_the_null_of_a_recipe_is_its_own_fit_to_shuffled_labels(acts, fitted):
     assert abs(cosine(own.at(2), axis)) > 0.9 > abs(cosine(null.at(2), axis))
     with pytest.raises(MismatchError, match="position"):
         shuffled_truth(replace(acts, position="offset:-2"), recipe())
+
+
+def test_a_rendering_with_an_id_twice_is_refused_not_matched_by_chance():
+    acts = with_ids(planted())
+    twice = acts.columns["id"].copy()
+    twice[1] = twice[0]
+    other = replace(acts, columns={**acts.columns, "id": twice})
+    with pytest.raises(ConfigError, match="1 of 640 ids occur twice"):
+        fit_truth(acts, recipe(), renderings={"chat": other})

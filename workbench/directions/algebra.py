@@ -12,17 +12,21 @@ from jaxtyping import Float, Int
 
 from workbench.directions.container import Directions
 from workbench.directions.rows import (
+    bootstrap_name,
     common_items,
     group_column,
     layers_in_common,
     read_items,
     read_rows,
+    varying,
 )
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import orthonormal, principal_axes, random_unit, remove_span, unit
 from workbench.stats import cluster_weights, percentiles
 from workbench.types import ActivationsLike, ndarray
 
+ROUNDING = 1e-12
+"""Share of a variance below which another is rounding error (float64)."""
 LEAST_RETAINED = 1e-5
 """A residual shorter than this share of its direction is rounding error (float32)."""
 
@@ -108,6 +112,8 @@ def residualise(
         ConfigError: a direction lies in the span, so what is left would be rounding error.
     """
     stack = [nuisances] if isinstance(nuisances, Directions) else list(nuisances)
+    if not stack:
+        raise ValueError("no nuisances, so there is nothing to remove")
     for nuisance in stack:
         refuse_other_space(directions, nuisance)
         layers_in_common(directions.layers, directions.layers, nuisance.layers)
@@ -144,7 +150,7 @@ def denoise(
 
     Raises:
         MismatchError: activations of another model or site, or without a layer.
-        ConfigError: a direction lies in the removed span.
+        ConfigError: a direction lies in the removed span, or the neutral activations are alike.
     """
     if not 0 < explained < 1:
         raise ValueError(f"explained {explained}; expected a share of the variance in (0, 1)")
@@ -152,7 +158,10 @@ def denoise(
     bases, shares, n = [], [], 0
     for layer in directions.layers:
         values = read_rows(neutral, layer).values
-        axes, share = principal_axes(values)
+        try:
+            axes, share = principal_axes(values)
+        except ValueError as error:
+            raise ConfigError(f"neutral activations at layer {layer}: {error}") from None
         count = min(int(np.searchsorted(np.cumsum(share), explained)) + 1, len(share))
         shares.append(float(share[:count].sum()))
         bases.append(
@@ -194,6 +203,7 @@ def variance_along(
 
     Raises:
         MismatchError: activations of another model or site, or without a layer.
+        ConfigError: the items are alike at a layer.
     """
     directions.refuse_other(acts)
     group = group_column(acts, groups)
@@ -202,20 +212,20 @@ def variance_along(
     told = {
         "n": n,
         "unit": groups or "item",
-        "interval": f"{level:.0%} bootstrap over {groups or 'item'}s",
+        "interval": bootstrap_name(level, groups or "item", n),
         "null": f"isotropic, {level:.0%} of {draws} draws",
     }
     rows = []
     for layer in directions.layers:
-        X = read_items(acts, layer).astype(np.float64)
-        X -= X.mean(axis=0)
+        X = varying(read_items(acts, layer), layer)
         total = _variance(X, weights).sum(axis=1)
+        total[total <= ROUNDING * X.var(axis=0).sum()] = np.nan  # the same items over and over
         along = _variance(X @ unit(directions.at(layer)).T, weights) / total[:, None]
         value = (X @ unit(directions.at(layer)).T).var(axis=0) / X.var(axis=0).sum()
         drawn = (X @ random_unit(draws, X.shape[1], (seed, layer)).T).var(axis=0)
         band = float(np.quantile(drawn / X.var(axis=0).sum(), level))
         for name, share, boot in zip(directions.names, value, along.T, strict=True):
-            low, high = percentiles(boot, level)
+            low, high = percentiles(boot, level) if n > 1 else (np.nan, np.nan)
             found = {"direction": name, "layer": layer, "share": float(share)}
             rows.append({**found, "low": low, "high": high, **told, "band": band})
     return pd.DataFrame(rows)

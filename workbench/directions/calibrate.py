@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float, Shaped
 
 from workbench.directions.container import Directions
-from workbench.directions.rows import group_column, read_rows
+from workbench.directions.rows import bootstrap_name, group_column, read_rows
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import project
 from workbench.stats import bootstrap_interval, cluster_weights, percentiles, weighted_quantiles
@@ -119,8 +119,10 @@ def thresholds(
 
     Raises:
         MismatchError: activations of another model or site, or without a layer.
-        ValueError: several directions, or a percentile outside (0, 100).
+        ValueError: several directions, no draws, or a percentile outside (0, 100).
     """
+    if draws < 1:
+        raise ValueError(f"draws {draws}; a bootstrap needs at least one")
     if len(directions) != 1:
         raise ValueError(f"thresholds are for one direction; pick one of {directions.names}")
     if not 0 < percentile < 100 or along not in ("direction", "opposite"):
@@ -131,10 +133,11 @@ def thresholds(
     directions.refuse_other(acts)
     share = (percentile if along == "direction" else 100 - percentile) / 100
     group = group_column(acts, groups)
+    n = len(np.unique(group))
     told = {
-        "n": len(np.unique(group)),
+        "n": n,
         "unit": groups or "item",
-        "interval": f"{LEVEL:.0%} bootstrap over {groups or 'item'}s",
+        "interval": bootstrap_name(LEVEL, groups or "item", n),
         "percentile": percentile,
         "along": along,
         "position": acts.position,
@@ -143,7 +146,10 @@ def thresholds(
     for layer in directions.layers:
         found = read_rows(acts, layer)
         v = project(found.values, directions.at(layer)[0]).astype(np.float64)
-        low, high = percentiles(_quantile_draws(v, group[found.item], share, draws, seed), LEVEL)
+        low, high = np.nan, np.nan
+        if n > 1:
+            drawn = _quantile_draws(v, group[found.item], share, draws, seed)
+            low, high = percentiles(drawn, LEVEL)
         value = float(np.quantile(v, share))
         own = {"direction": directions.names[0], "layer": layer, "threshold": value}
         spread = {"low": low, "high": high, "mean": float(v.mean()), "sd": float(v.std())}

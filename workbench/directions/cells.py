@@ -55,7 +55,7 @@ def center_by(X: Float[ndarray, "n d"], keys: Shaped[ndarray, " n"]) -> Float[nd
     centered = wide(X).copy()
     for key in np.unique(keys):
         rows = keys == key
-        centered[rows] -= centered[rows].mean(axis=0)
+        centered[rows] -= centered[rows].mean(axis=0, dtype=np.float64)
     return centered
 
 

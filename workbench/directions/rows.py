@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from workbench.directions.cells import center_by
 from workbench.directions.fit import column
 from workbench.errors import ConfigError, FormatError, MismatchError
 from workbench.types import ActivationsLike, ndarray
@@ -77,6 +78,31 @@ def read_items(acts: ActivationsLike, layer: int) -> Float[ndarray, "n d"]:
     return np.asarray(sums / counts[:, None], np.float32)
 
 
+def varying(
+    values: Float[ndarray, "n d"], layer: int, within: Shaped[ndarray, " n"] | None = None
+) -> Float[ndarray, "n d"]:
+    """Take the mean off, of all items or of each group, in float64.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    exact = values.astype(np.float64)
+    left = center_by(exact, np.zeros(len(exact)) if within is None else within)
+    left -= left.mean(axis=0)
+    if np.abs(left).max() <= 1e-12 * np.abs(exact).max():
+        raise ConfigError(
+            f"the {len(values)} items are alike at layer {layer}"
+            f"{'' if within is None else ' within their groups'}, so there is no variance to speak "
+            "of; leave that layer out, or give other items"
+        )
+    return left
+
+
+def bootstrap_name(level: float, unit: str, n: int) -> str:
+    """Name an interval over n resampled units; one alone has none."""
+    return f"{level:.0%} bootstrap over {unit}s" if n > 1 else f"none: 1 {unit}"
+
+
 def count_items(acts: ActivationsLike) -> int:
     """Return the number of items, which the columns or else the first layer tell."""
     for values in acts.columns.values():
@@ -98,7 +124,7 @@ def common_items(
         ConfigError: there is no column ``id``, or an id occurs twice.
         MismatchError: too few items are shared, or, with ``all_of_them``, not all.
     """
-    ids = [_ids(acts) for acts in (first, second)]
+    ids = [ids_of(acts) for acts in (first, second)]
     place = {name: row for row, name in enumerate(ids[1])}
     rows = np.array([row for row, name in enumerate(ids[0]) if name in place], np.int64)
     others = np.array([place[ids[0][row]] for row in rows], np.int64)
@@ -132,7 +158,12 @@ def group_column(acts: ActivationsLike, name: str | None) -> Shaped[ndarray, " n
     return np.arange(count_items(acts)) if name is None else column(acts, name)
 
 
-def _ids(acts: ActivationsLike) -> list[str]:
+def ids_of(acts: ActivationsLike) -> list[str]:
+    """Return the ids of the items.
+
+    Raises:
+        ConfigError: there is no column ``id``, or an id occurs twice.
+    """
     ids = [str(name) for name in column(acts, "id")]
     if len(set(ids)) < len(ids):
         raise ConfigError(

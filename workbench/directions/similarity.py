@@ -13,7 +13,14 @@ from jaxtyping import Float
 from workbench.directions.algebra import Difference, refuse_other_space
 from workbench.directions.container import Directions
 from workbench.directions.nulls import Band, Isotropic, Null, band, band_over, draw_all, nulls_named
-from workbench.directions.rows import common_items, group_column, layers_in_common, read_items
+from workbench.directions.rows import (
+    bootstrap_name,
+    common_items,
+    group_column,
+    layers_in_common,
+    read_items,
+    varying,
+)
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import cosine, random_unit, unit
 from workbench.stats import cluster_weights, correlations, jackknife, percentiles, t_intervals
@@ -25,6 +32,8 @@ COSINES = (
 )  # fmt: skip
 """Columns of ``cosines``: one row for each pair, layer and null."""
 DRAWS = 1000
+FEWEST = 4
+"""Items in common that a correlation is taken over."""
 ACROSS = 300
 """Most draws of a null from activations that are kept for every layer at once."""
 
@@ -178,18 +187,22 @@ def projection_correlations(
         band, null_n, beyond.
 
     Raises:
-        MismatchError: activations of another model than their directions', or no common items.
-        ConfigError: no column ``id``, or an id that occurs twice.
+        MismatchError: activations of another model than their directions', or too few common items.
+        ConfigError: no column ``id``, an id that occurs twice, or items that are all alike.
     """
     first.refuse_other(first_acts)
     second.refuse_other(second_acts)
     rows = common_items(first_acts, second_acts)
+    if len(rows[0]) < FEWEST:
+        raise MismatchError(
+            f"{len(rows[0])} items in common correlate whatever they mean; capture {FEWEST} or more"
+        )
     inner = None if within is None else group_column(first_acts, within)[rows[0]]
     weights, n = cluster_weights(group_column(first_acts, groups)[rows[0]], draws, seed)
     told: dict[str, Any] = {
         "n": n,
         "unit": groups or "item",
-        "interval": f"{level:.0%} bootstrap over {groups or 'item'}s",
+        "interval": bootstrap_name(level, groups or "item", n),
         "null": f"isotropic in both models, {level:.0%} of one |correlation|",
         "null_n": draws,
     }
@@ -206,7 +219,7 @@ def projection_correlations(
     for layer, (read, random) in sides[0].items():
         for other, (read_other, random_other) in sides[1].items():
             limit = float(np.quantile(np.abs(_paired(random, random_other)), level))
-            grid = _bootstrapped(read, read_other, weights, level)
+            grid = _bootstrapped(read, read_other, weights, level if n > 1 else None)
             grid = grid.rename(columns={"row": "first", "column": "second"})
             grid["first"] = np.array(first.names)[grid["first"]]
             grid["second"] = np.array(second.names)[grid["second"]]
@@ -272,6 +285,7 @@ def _over_seeds(values: Float[ndarray, " r *m"], level: float) -> Estimate:
         empty = np.full(values.shape[1:], np.nan)
         return Estimate(values[0], empty, empty, 1, "direction", "none: one direction, no seeds")
     mean, low, high = t_intervals(values, level)
+    low, high = np.clip(low, -1, 1), np.clip(high, -1, 1)
     return Estimate(mean, low, high, len(values), "seed", f"{level:.0%} t over seeds")
 
 
@@ -330,13 +344,7 @@ def _readings(
     seed: tuple[int, int, int],
 ) -> tuple[Float[ndarray, "n k"], Float[ndarray, "n b"]]:
     """Return what the directions read, and what isotropic ones read, on the common items."""
-    X = read_items(acts, layer)[rows].astype(np.float64)
-    if inner is not None:
-        _, member, count = np.unique(inner, return_inverse=True, return_counts=True)
-        means = np.zeros((len(count), X.shape[1]))
-        np.add.at(means, member, X)
-        X = X - (means / count[:, None])[member]
-    X = X - X.mean(axis=0)
+    X = varying(read_items(acts, layer)[rows], layer, inner)
     return X @ unit(directions.at(layer)).T, X @ random_unit(draws, X.shape[1], seed).T
 
 
@@ -350,13 +358,16 @@ def _bootstrapped(
     first: Float[ndarray, "n k"],
     second: Float[ndarray, "n m"],
     weights: Float[ndarray, "b n"],
-    level: float,
+    level: float | None,
 ) -> pd.DataFrame:
+    """Return each correlation with its interval; NaN where a side reads all items alike."""
     value, found = correlations(first, second)[0], []
     for row in range(first.shape[1]):
         drawn = correlations(first[:, [row]], second, weights)[:, 0]
         for column in range(second.shape[1]):
-            low, high = percentiles(drawn[:, column], level)
+            low, high = np.nan, np.nan
+            if level is not None and not np.isnan(value[row, column]):
+                low, high = percentiles(drawn[:, column], level)
             told = {"row": row, "column": column, "correlation": float(value[row, column])}
             found.append({**told, "low": low, "high": high})
     return pd.DataFrame(found)

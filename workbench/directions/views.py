@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from workbench.directions.fit import column
+from workbench.directions.rows import ids_of
 from workbench.errors import ConfigError, MismatchError
 from workbench.types import ActivationsLike, ModelStamp, ndarray
 
@@ -59,11 +59,11 @@ def aligned(acts: ActivationsLike, other: ActivationsLike, name: str) -> Activat
     """Return ``other`` with the items of ``acts``, in their order, found by id.
 
     Raises:
-        ConfigError: an item is missing.
+        ConfigError: an item is missing, or two have one id.
         MismatchError: of another model, or without one of the layers.
     """
     acts.model.refuse_other(other.model, f"rendering {name!r}")
-    wanted, found = column(acts, "id").astype(str), column(other, "id").astype(str)
+    wanted, found = (np.array(ids_of(one)) for one in (acts, other))
     if lacking := sorted(set(wanted) - set(found)):
         raise ConfigError(
             f"rendering {name!r} lacks {len(lacking)} of {len(wanted)} items, such as "
