@@ -8,6 +8,7 @@ from workbench.figures.dose import (
     realised_by_dose,
 )
 from workbench.figures.layers import cosine_by_layer, layer_similarity_map
+from workbench.figures.probe import known_distances, probe_changes
 from workbench.figures.scatter import scatter_map
 from workbench.figures.theme import DARK, LIGHT, Theme, theme_named
 from workbench.figures.transfer import transfer_grid
@@ -23,8 +24,10 @@ __all__ = [
     "cosine_ranking",
     "dose_response",
     "engaged_by_dose",
+    "known_distances",
     "layer_similarity_map",
     "mass_by_dose",
+    "probe_changes",
     "realised_by_dose",
     "scatter_map",
     "theme_named",

@@ -29,6 +29,23 @@ UNITS = {
 }
 
 
+KINDS = {
+    "sign": ("turned around", "dashed", "square"),
+    "shuffled": ("shuffled labels", "dotted", "triangle"),
+    "layers": ("moved between blocks", "dotdash", "diamond"),
+    "noop": ("cap that nothing reaches", "dashdot", "x"),
+}
+"""Kind of control -> words, dash and marker."""
+PROMPT = "prompt:"
+DASHES = ([10, 5], [2, 4], [10, 4, 2, 4], [5, 3])
+"""Of prompts: pixels on and off."""
+
+
+def place(dose: float, unit: str) -> float:
+    """Place a dose on its axis: percentiles to scale, other units as `symlog` does."""
+    return float(dose) if unit == "percentile" else symlog(dose)
+
+
 def symlog(dose: float) -> float:
     """Place a dose on an axis that is linear within ``LINEAR`` and logarithmic beyond it."""
     if abs(dose) <= LINEAR:
@@ -40,6 +57,7 @@ def dose_response(
     curve: pd.DataFrame,
     controls: pd.DataFrame,
     *,
+    arms: pd.DataFrame | None = None,
     theme: str = "light",
     title: str = "",
     measure: str = "value",
@@ -54,10 +72,13 @@ def dose_response(
             doses whose ``guarded`` is false, where that column is there, are drawn hollow.
         controls: columns ``control, dose, mean``: one line for each random direction. May be
             empty; the figure then says that the curve has nothing to be compared with.
+        arms: columns ``control, dose, mean, low, high, n, unit`` of other controls, each a line of
+            its own through the curve's zero, never part of the random range; and of prompts
+            (``prompt:NAME``, no dose), each a horizontal line.
         theme: light or dark.
         title: which subject, direction and condition.
         measure: name of the y axis.
-        unit: unit of the dose: raw, norm or gap.
+        unit: unit of the dose: raw, norm, gap or percentile.
         color: position in the palette.
         height: in pixels.
     """
@@ -67,15 +88,16 @@ def dose_response(
     figure = blank_figure(
         look,
         title or f"{measure} by dose",
-        _describe(curve, controls, title, measure),
+        _describe(curve, controls, arms, title or measure),
         height=height,
         x_axis_label=f"dose ({UNITS.get(unit, unit)})",
         y_axis_label=measure.replace("_", " "),
     )
-    doses = sorted(set(curve["dose"]) | set(controls["dose"]))
-    _set_ticks(figure, doses)
-    items = _add_controls(figure, look, controls)
-    items = _add_curve(figure, look, curve, color) + items
+    _set_ticks(figure, sorted(set(curve["dose"]) | set(controls["dose"])), unit)
+    items = _add_controls(figure, look, _placed(controls, unit))
+    if arms is not None and len(arms):
+        items += _add_arms(figure, look, _placed(arms, unit), _placed(curve, unit))
+    items = _add_curve(figure, look, _placed(curve, unit), color) + items
     add_legend(figure, look, items)
     if controls.empty:
         add_note(figure, look, "no random-direction controls in this run", color=look.warning)
@@ -88,11 +110,12 @@ def dose_response(
 def realised_by_dose(
     curve: pd.DataFrame, *, theme: str = "light", unit: str = "raw", height: int = 190
 ) -> Any:
-    """Draw the realised shift along the direction against the nominal dose, both in raw units.
+    """Draw the realised shift along the direction, and the nominal dose, both in raw units.
 
     Args:
         curve: columns ``dose, dose_raw, realised, n``, one row for each dose; ``dose_raw`` is the
-            dose at one block, so that several blocks edited together lie above the dotted line.
+            dose at one block, so that several blocks edited together lie above the dotted line. A
+            cap has none, and no such line.
         theme: light or dark.
         unit: unit of the dose.
         height: in pixels.
@@ -108,17 +131,18 @@ def realised_by_dose(
         x_axis_label=f"dose ({UNITS.get(unit, unit)})",
         y_axis_label="residual-stream units",
     )
-    _set_ticks(figure, sorted(curve["dose"]))
+    _set_ticks(figure, sorted(curve["dose"]), unit)
+    curve = _placed(curve, unit)
     ink = look.palette[0]
-    nominal = _line(figure, curve, "dose_raw", color=look.band, line_width=2, line_dash="dotted")
+    items, tips = [], [("dose", "@dose"), ("realised", "@realised{0.000}")]
+    if curve["dose_raw"].notna().all():
+        dotted = {"color": look.band, "line_width": 2, "line_dash": "dotted"}
+        items.append(("nominal, one block", [_line(figure, curve, "dose_raw", **dotted)]))
+        tips.append(("nominal", "@dose_raw{0.000}"))
     line = _line(figure, curve, "realised", color=ink, line_width=2.4)
     dots = figure.scatter("x", "realised", source=_source(curve), color=ink, size=8)
-    add_hover(
-        figure,
-        [dots],
-        [("dose", "@dose"), ("realised", "@realised{0.000}"), ("nominal", "@dose_raw{0.000}")],
-    )
-    add_legend(figure, look, [("realised", [line, dots]), ("nominal, one block", [nominal])])
+    add_hover(figure, [dots], tips)
+    add_legend(figure, look, [("realised", [line, dots]), *items])
     return figure
 
 
@@ -144,7 +168,8 @@ def engaged_by_dose(
         y_axis_label="share of positions",
     )
     figure.y_range.start, figure.y_range.end = 0, 1.05
-    _set_ticks(figure, sorted(curve["dose"]))
+    _set_ticks(figure, sorted(curve["dose"]), unit)
+    curve = _placed(curve, unit)
     ink = look.palette[0]
     _line(figure, curve, "engaged", color=ink, line_width=2.4)
     dots = figure.scatter("x", "engaged", source=_source(curve), color=ink, size=8)
@@ -187,7 +212,8 @@ def mass_by_dose(
         y_axis_label="mean mass",
     )
     figure.y_range.start, figure.y_range.end = 0, 1.05
-    _set_ticks(figure, sorted(set(curve["dose"]) | set(controls["dose"])))
+    _set_ticks(figure, sorted(set(curve["dose"]) | set(controls["dose"])), unit)
+    curve, controls = _placed(curve, unit), _placed(controls, unit)
     for _, rows in controls.groupby("control"):
         _line(figure, rows, "mass", color=look.band, line_width=1, line_alpha=0.5)
     _line(figure, curve, "mass", color=look.palette[0], line_width=2.4)
@@ -200,31 +226,35 @@ def mass_by_dose(
     return figure
 
 
-def _describe(curve: pd.DataFrame, controls: pd.DataFrame, title: str, measure: str) -> str:
+def _describe(
+    curve: pd.DataFrame, controls: pd.DataFrame, arms: pd.DataFrame | None, named: str
+) -> str:
     ends = curve.sort_values("dose").iloc[[0, -1]] if len(curve) else curve
     parts = [f"{row.mean:.3g} at dose {row.dose:g}" for row in ends.itertuples(index=False)]
-    count = controls["control"].nunique()
-    return f"{title or measure}: {measure} is {', '.join(parts)}; {count} random directions."
+    told = f"{named}: {', '.join(parts)}; {controls['control'].nunique()} random directions"
+    names = [] if arms is None else sorted(set(arms["control"]))
+    return f"{told}{'; also ' + ', '.join(names) if names else ''}."
 
 
-def _set_ticks(figure: Any, doses: list[float]) -> None:
+def _set_ticks(figure: Any, doses: list[float], unit: str) -> None:
     """Label positions with the doses themselves, whatever the axis does to them."""
     step = max(1, math.ceil(len(doses) / 11))
     kept = sorted({*doses[::step], *(d for d in doses if d == 0)})
-    figure.xaxis.ticker = [symlog(dose) for dose in kept]
-    figure.xaxis.major_label_overrides = {symlog(dose): f"{dose:g}" for dose in kept}
+    figure.xaxis.ticker = [place(dose, unit) for dose in kept]
+    figure.xaxis.major_label_overrides = {place(dose, unit): f"{dose:g}" for dose in kept}
     figure.xgrid.ticker = figure.xaxis[0].ticker
+
+
+def _placed(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
+    """Add where each dose lies on the axis, as ``x``, and sort by dose."""
+    xs = np.array([place(dose, unit) for dose in rows["dose"]], np.float64)
+    return rows.assign(x=xs).sort_values("dose", kind="stable")
 
 
 def _source(rows: pd.DataFrame, **more: Any) -> Any:
     from bokeh.models import ColumnDataSource
 
-    ordered = rows.sort_values("dose", kind="stable")
-    data = arrays(ordered)
-    data["x"] = np.array([symlog(dose) for dose in ordered["dose"]])
-    order = np.argsort(rows["dose"].to_numpy(), kind="stable")
-    data |= {name: np.asarray(values)[order] for name, values in more.items()}
-    return ColumnDataSource(data)
+    return ColumnDataSource(arrays(rows) | {name: np.asarray(v) for name, v in more.items()})
 
 
 def _line(figure: Any, rows: pd.DataFrame, column: str, **style: Any) -> Any:
@@ -234,7 +264,7 @@ def _line(figure: Any, rows: pd.DataFrame, column: str, **style: Any) -> Any:
 def _add_controls(figure: Any, look: Theme, controls: pd.DataFrame) -> list[Any]:
     if controls.empty:
         return []
-    ends = controls.groupby("dose")["mean"].agg(["min", "max"]).reset_index()
+    ends = controls.groupby(["dose", "x"])["mean"].agg(["min", "max"]).reset_index()
     band = figure.varea(
         "x", "min", "max", source=_source(ends), fill_color=look.band, fill_alpha=0.22
     )
@@ -244,6 +274,47 @@ def _add_controls(figure: Any, look: Theme, controls: pd.DataFrame) -> list[Any]
     ]
     count = controls["control"].nunique()
     return [(f"range of {count} random directions", [band, *lines[:1]])]
+
+
+def _add_arms(figure: Any, look: Theme, arms: pd.DataFrame, curve: pd.DataFrame) -> list[Any]:
+    """Draw the controls that are no random directions, then the prompts."""
+    asked = arms["control"].str.startswith(PROMPT)
+    items, dots = [], []
+    for kind, (words, dash, marker) in KINDS.items():
+        own = arms[~asked & (arms["control"].str.partition(":")[0] == kind)]
+        glyphs = []
+        for name, rows in own.groupby("control"):
+            zero = curve[curve["dose"] == 0].reindex(columns=rows.columns).assign(control=name)
+            through = pd.concat([rows, zero]).drop_duplicates("dose")
+            source = _source(through.sort_values("dose", kind="stable"))
+            style = {"source": source, "color": look.muted}
+            glyphs.append(figure.line("x", "mean", line_dash=dash, line_width=1.8, **style))
+            glyphs.append(figure.scatter("x", "mean", marker=marker, size=7, **style))
+            dots.append(glyphs[-1])
+        if glyphs:
+            count = own["control"].nunique()
+            items.append((words if count == 1 else f"{words} ({count})", glyphs[:2]))
+    items += [
+        (str(name).replace(PROMPT, "prompt: "), [_add_prompt(figure, look, rows, curve, number)])
+        for number, (name, rows) in enumerate(arms[asked].groupby("control"))
+    ]
+    tips = [("control", "@control"), ("dose", "@dose"), ("mean", "@mean{0.000}"), ("n", "@n")]
+    add_hover(figure, dots, tips)
+    return items
+
+
+def _add_prompt(
+    figure: Any, look: Theme, rows: pd.DataFrame, curve: pd.DataFrame, number: int
+) -> Any:
+    """Draw one prompt's mean from end to end: it has no dose."""
+    source = _source(rows.assign(x=curve["x"].min(), end=curve["x"].max()))
+    line = figure.segment(
+        "x", "mean", "end", "mean", source=source, color=look.ink, line_width=1.8,
+        line_dash=DASHES[number % len(DASHES)],
+    )  # fmt: skip
+    tips = [("asked by", "@control"), ("mean", "@mean{0.000}")]
+    add_hover(figure, [line], [*tips, ("interval", "@low{0.000} to @high{0.000}"), ("n", "@n")])
+    return line
 
 
 def _add_curve(figure: Any, look: Theme, curve: pd.DataFrame, color: int) -> list[Any]:
