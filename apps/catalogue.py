@@ -13,6 +13,7 @@ from workbench.types import Run
 ACTS = "acts"
 EVIDENCE = "evidence.parquet"
 RESULTS = "results.parquet"
+PROBED, TOLD = "probe.parquet", "probe.json"
 DEMO = "workbench run studies/demo.toml"
 NEEDS = {
     "map": ("activations of a prompt set", f"{DEMO}  # or: workbench cache MODEL PROMPTS"),
@@ -21,6 +22,10 @@ NEEDS = {
     "dose": (
         "a dose sweep with random-direction controls",
         f"{DEMO}  # or: workbench sweep SWEEP.toml",
+    ),
+    "probe": (
+        "a checkpoint beside its base and known organisms",
+        "workbench probe MODEL --directions FILE --readout claims --known runs",
     ),
 }
 """What a page needs, in words, and the command that makes it."""
@@ -70,7 +75,7 @@ class Catalogue:
         """Return the runs that a page can draw, newest first.
 
         Args:
-            kind: ``map``, ``truth``, ``claims`` or ``dose``.
+            kind: ``map``, ``truth``, ``claims``, ``dose`` or ``probe``.
         """
         return [entry for entry in reversed(self.entries) if _serves(entry, kind)]
 
@@ -142,6 +147,8 @@ def _serves(entry: Entry, kind: str) -> bool:
         return entry.file(ACTS) is not None
     if kind == "truth":
         return entry.file(EVIDENCE) is not None and entry.run.verb != "apply"
+    if kind == "probe":
+        return entry.run.verb == "probe" and entry.file(PROBED) is not None
     if entry.file(RESULTS) is None:
         return False
     return entry.run.verb == "sweep" if kind == "dose" else _reads_claims(entry)

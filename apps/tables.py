@@ -19,9 +19,8 @@ from workbench_apps.catalogue import EVIDENCE, RESULTS, Entry
 from workbench_apps.plane import Planes
 
 from workbench.directions.own_world import own_world_table
-from workbench.effects import How, changes, slopes
 from workbench.errors import FormatError, MismatchError
-from workbench.results import read_results, summarize
+from workbench.results import read_results
 from workbench.stats import bootstrap_interval
 
 BASE = "base"
@@ -30,7 +29,6 @@ CONTRASTS = {
     "own_change_minus_other_change": "own claims negated, change beyond the others'",
 }
 """Contrasts that are shown, in words; a belief makes the first positive, the second negative."""
-JUDGED = How(draws=1000)
 FEWEST = 3
 """Units under which an interval is withheld rather than drawn."""
 EVIDENCE_COLUMNS = [
@@ -56,14 +54,14 @@ def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     Raises:
         FormatError: it is absent, damaged, half-written, or lacks a column.
     """
-    table = _parquet(path, *_stamp(path))
+    table = _parquet(path, *file_stamp(path))
     absent = [name for name in columns if name not in table.columns]
     if absent:
         raise FormatError(f"{path} has no column {absent[0]!r}; make it again with this version")
     return table
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def file_stamp(path: Path) -> tuple[int, int]:
     """Return size and time of change: a file that changes is read again."""
     try:
         state = path.stat()
@@ -156,7 +154,7 @@ def projections_of(entries: Sequence[Entry]) -> pd.DataFrame:
     frames, seen = [], set[str]()
     for entry in entries:
         path = entry.path / RESULTS
-        frame = _projections(path, *_stamp(path))
+        frame = _projections(path, *file_stamp(path))
         frames.append(frame[~frame["subject"].isin(seen)])
         seen |= set(frame["subject"])
     table = pd.concat(frames, ignore_index=True)
@@ -265,86 +263,15 @@ def _interval(values: np.ndarray, unit: str) -> dict[str, Any]:
     }
 
 
-# --- dose ----------------------------------------------------------------------------------------
-
-
 def results_of(entry: Entry) -> pd.DataFrame:
     """Return the results table of a measure or sweep run.
 
     Raises:
         FormatError: it is absent, damaged, half-written or of another version.
     """
-    return _results(entry.path / RESULTS, *_stamp(entry.path / RESULTS))
+    return _results(entry.path / RESULTS, *file_stamp(entry.path / RESULTS))
 
 
 @functools.lru_cache(maxsize=32)
 def _results(path: Path, size: int, modified: int) -> pd.DataFrame:  # noqa: ARG001 (the key)
     return read_results(path)
-
-
-def changes_of(entry: Entry) -> pd.DataFrame:
-    """Return each curve's change from its own zero dose, as `workbench.effects.changes` does.
-
-    Raises:
-        FormatError: the results cannot be read.
-        ConfigError: the sweep has no zero dose.
-    """
-    return _judged(entry.path / RESULTS, *_stamp(entry.path / RESULTS))[0]
-
-
-def verdicts_of(entry: Entry) -> pd.DataFrame:
-    """Return one row a curve with its slope and verdict, as `workbench.effects.slopes` does.
-
-    Raises:
-        FormatError: the results cannot be read.
-        ConfigError: the sweep has no zero dose.
-    """
-    return _judged(entry.path / RESULTS, *_stamp(entry.path / RESULTS))[1]
-
-
-@functools.lru_cache(maxsize=16)
-def _judged(path: Path, size: int, modified: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    frame = _results(path, size, modified)
-    return changes(frame, how=JUDGED), slopes(frame, how=JUDGED)
-
-
-def dose_curve(rows: pd.DataFrame) -> pd.DataFrame:
-    """Summarize one subject, measure, direction and condition by dose.
-
-    Returns:
-        Columns ``dose, mean, low, high, n, unit, interval, mass, invalid, n_low_mass, dose_raw,
-        realised, engaged``; ``invalid`` names the answers that the mean leaves out.
-    """
-    own = rows[rows["control"] == "none"]
-    found = summarize(own, by=["dose"])
-    shifts = own.groupby("dose")[["dose_raw", "realised", "engaged"]].mean()
-    found = found.join(shifts, on="dose")
-    return found[found["n"] > 0].sort_values("dose", ignore_index=True)
-
-
-def guarded_doses(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return by dose whether the curve that ``rows`` belong to passes every guard there."""
-    first = rows.iloc[0]
-    own = changes[changes["control"] == "none"]
-    for name in ("readout", "measure", "condition", "direction", "layers", "scope"):
-        own = own[own[name] == (first[name] if pd.notna(first[name]) else "")]
-    return own.set_index("dose")["guarded"].astype(bool)
-
-
-def control_lines(rows: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each random direction by dose; all share the curve's own zero.
-
-    Returns:
-        Columns ``control, dose, mean, mass``.
-    """
-    names = ["control", "dose", "mean", "mass"]
-    drawn = rows[rows["control"].str.startswith("random:")]
-    if drawn.empty:
-        return pd.DataFrame(columns=names)
-    lines = summarize(drawn, by=["control", "dose"])[names]
-    zero = curve.loc[curve["dose"] == 0, ["dose", "mean", "mass"]]
-    at_zero = set(lines.loc[lines["dose"] == 0, "control"])
-    shared = [
-        zero.assign(control=name) for name in lines["control"].unique() if name not in at_zero
-    ]
-    return pd.concat([lines, *shared], ignore_index=True)[names].dropna(subset="mean")

@@ -1,12 +1,13 @@
 """One module a page: a runs root in, a Panel page out; each call is one browser session."""
 
-from workbench_apps.pages import activation_map, dose, overview, truth
+from workbench_apps.pages import activation_map, dose, overview, probe, truth
 
 BUILDERS = {
     "/": overview.build,
     "/map": activation_map.build,
     "/truth": truth.build,
     "/dose": dose.build,
+    "/probe": probe.build,
 }
 """Address -> page."""
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import panel as pn
 import panel_material_ui as pmui
-from workbench_apps import polygon, shell
+from workbench_apps import cards, looks, polygon, shell
 from workbench_apps.catalogue import read_catalogue
+from workbench_apps.page_states import MapState
 from workbench_apps.plane import Plane
-from workbench_apps.state import MapState
 
 from workbench.figures.scatter import OUTLINE, SOURCE, map_title, scatter_map
 
@@ -28,7 +28,7 @@ class MapView:
         self.state = state
         self.figure: Any = None
         self.pane = pn.pane.Bokeh(sizing_mode="stretch_width", margin=0)
-        self.caption = shell.note("")
+        self.caption = cards.note("")
         self.items = pd.DataFrame()
 
     # --- the figure ---
@@ -36,7 +36,7 @@ class MapView:
     def draw(self) -> Sequence[Any]:
         """Build the figure anew: another run, color, filter or theme."""
         if self.state.entry() is None:
-            return [shell.empty_card(self.state, "map")]
+            return [cards.empty_card(self.state, "map")]
         plane = self.plane()
         self.items = self.state.items()
         table = self._placed(plane)
@@ -105,7 +105,7 @@ class MapView:
             f"<p class='quiet under'>The PCA plane of this layer holds {plane.share:.0%} "
             "of its variance, so distances here are a part of the distances in the full space. "
             "Neighboring layers are turned onto each other (Procrustes), never stretched. "
-            f"{shell.provenance(entry)}</p>"
+            f"{cards.provenance(entry)}</p>"
         )
 
     def _slider(self) -> Any:
@@ -170,7 +170,7 @@ class MapView:
             return []
         if not self.state.sel:
             return [
-                shell.note(
+                cards.note(
                     "<h2>Selected items</h2><p class='quiet'>Draw around points with the lasso "
                     "(or choose the box tool) to read their statements here. The address then "
                     "holds the selection: share it, and the same items come back.</p>"
@@ -179,7 +179,7 @@ class MapView:
         rows = self.items.iloc[self.chosen()]
         drawn = self.state.selection()
         assert drawn is not None, "sel was checked when it was taken"
-        head = shell.note(
+        head = cards.note(
             f"<h2>{len(rows):,} of {len(self.items):,} items selected</h2>"
             f"<p class='quiet'>Inside the outline drawn at layer {drawn.layer}</p>"
         )
@@ -226,7 +226,7 @@ def item_table(rows: pd.DataFrame) -> Any:
         disabled=True,
         layout="fit_data_stretch",
         widths=widths,
-        stylesheets=[shell.TABLE_STYLES],
+        stylesheets=[looks.TABLE_STYLES],
         sizing_mode="stretch_width",
         theme="simple",
         margin=0,
@@ -235,7 +235,7 @@ def item_table(rows: pd.DataFrame) -> Any:
 
 def build(root: Path) -> Any:
     """Return the page for one browser session."""
-    with shell.Guard("/map") as guard:
+    with cards.Guard("/map") as guard:
         return _build(root)
     return shell.broken_page("/map", "Activations map", guard)
 
@@ -244,8 +244,8 @@ def _build(root: Path) -> Any:
     state = MapState(read_catalogue(root))
     refused = shell.take_address(state)
     view = MapView(state)
-    figure = shell.Section("/map figure", view.draw, ("run", "color", "only", "theme"))
-    table = shell.Section("/map table", view.table, ("run", "only", "sel"))
+    figure = cards.Section("/map figure", view.draw, ("run", "color", "only", "theme"))
+    table = cards.Section("/map table", view.table, ("run", "only", "sel"))
     if state.entry() is None:
         table.box.visible = False
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import shell, tables
+from workbench_apps import cards, doses, shell
 from workbench_apps.catalogue import DEMO, read_catalogue
-from workbench_apps.state import EVERY, DoseState
+from workbench_apps.page_states import DoseState
+from workbench_apps.state import EVERY
 
 from workbench.effects import side_by_side
 from workbench.figures.dose import (
@@ -23,13 +24,22 @@ from workbench.figures.dose import (
 )
 
 VERDICTS = ("condition", "slope", "interval", "random directions", "doses", "n", "verdict")
+NUMBERS = (
+    *("condition", "arm", "dose", "mean", "interval", "n", "random directions", "mass", "guards"),
+    "invalid",
+)
+CONTROLS = ("condition", "control", "what", "value", "interval", "n")
+CURVES = ("readout", "measure", "model", "direction", "layers")
+"""What the curves on show have in common."""
 BELOW = (16, 0, 0, 0)
 MOST_TEXTS = 6
 """Prompts whose replies are shown; the run's table holds them all."""
+FIRST = "random:0"
+"""The random direction whose replies are shown."""
 
 
 class DoseView:
-    """The curves, one box a condition, and the table below them."""
+    """The curves, one box a condition, and the tables below them."""
 
     def __init__(self, state: DoseState) -> None:
         self.state = state
@@ -38,68 +48,66 @@ class DoseView:
         """Draw each condition with its controls and its letter mass."""
         entry = self.state.catalogue.entry(self.state.run)
         if entry is None:
-            return [shell.empty_card(self.state, "dose")]
-        rows = self.state.rows()
-        unit = str(rows["unit"].iloc[0])
-        shown = self.state.conditions()
+            return [cards.empty_card(self.state, "dose")]
+        shown = dict(self._parts())
         parts = [
-            pn.Column(*self._pair(rows[rows["condition"].astype(str) == name], name, unit, number))
-            for number, name in enumerate(shown)
+            pn.Column(*self._pair(rows, name, number))
+            for number, (name, rows) in enumerate(shown.items())
         ]
         width = "100%" if len(parts) == 1 else "min(100%, 480px)"
         for part in parts:
             part.styles = {"width": width, "flex": "1 1 320px" if len(parts) > 1 else "1 1 100%"}
         boxes = pn.FlexBox(*parts, gap="12px", sizing_mode="stretch_width", margin=0)
+        name, rows = next(iter(shown.items()))
         return [
-            shell.note(self._headline(shown[0])),
+            cards.note(self._headline(name)),
             boxes,
-            shell.note(
-                f"<p class='quiet under'>{self._legend(rows)} {shell.provenance(entry)}</p>"
+            cards.note(
+                f"<p class='quiet under'>{self._legend(rows)} {cards.provenance(entry)}</p>"
             ),
         ]
 
-    def _pair(self, rows: pd.DataFrame, name: str, unit: str, number: int) -> list[Any]:
+    def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield each condition on show with its rows."""
+        rows = self.state.rows()
+        for name in self.state.conditions():
+            yield name, rows[rows["condition"].astype(str) == name]
+
+    def _pair(self, rows: pd.DataFrame, name: str, number: int) -> list[Any]:
         curve = self._guarded(rows)
-        controls = tables.control_lines(rows, curve)
-        theme = self.state.theme or "light"
+        controls = doses.control_lines(rows, curve)
+        look: dict[str, Any] = {
+            "theme": self.state.theme or "light",
+            "unit": str(rows["dose_unit"].iloc[0]),
+        }
         figures = [
             dose_response(
                 curve,
                 controls,
-                theme=theme,
+                arms=doses.other_arms(rows),
                 title=f"{self.state.measure.replace('_', ' ')} · {name}",
                 measure=self.state.measure,
-                unit=unit,
                 color=number,
+                **look,
             )
         ]
         if curve["mass"].notna().any():
-            figures.append(mass_by_dose(curve, controls, theme=theme, unit=unit))
-        if curve["dose_raw"].notna().all() and curve["realised"].notna().all():
-            figures.append(realised_by_dose(curve, theme=theme, unit=unit))
-        elif curve["engaged"].notna().all():
-            figures.append(engaged_by_dose(curve, theme=theme, unit=unit))
+            figures.append(mass_by_dose(curve, controls, **look))
+        if curve["realised"].notna().all():
+            figures.append(realised_by_dose(curve, **look))
+        if str(rows["edit"].iloc[0]) == "cap" and curve["engaged"].notna().all():
+            figures.append(engaged_by_dose(curve, **look))
         return [pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=0) for figure in figures]
 
     def _guarded(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Summarize by dose, with what the guards say of each dose."""
-        entry = self.state.catalogue.entry(self.state.run)
-        curve = tables.dose_curve(rows)
-        assert entry is not None, "a curve is drawn of a chosen run"
-        kept = tables.guarded_doses(tables.changes_of(entry), rows)
+        curve = doses.dose_curve(rows)
+        kept = doses.guarded_doses(self.state.sweep().changes, rows)
         return curve.assign(guarded=kept.reindex(curve["dose"]).to_numpy(bool))
 
     def _verdicts(self) -> pd.DataFrame:
         """Return the verdicts of the curves that share everything but the condition."""
-        entry = self.state.catalogue.entry(self.state.run)
-        assert entry is not None, "verdicts are of a chosen run"
-        found = tables.verdicts_of(entry)
-        for name in ("readout", "measure", "direction", "layers"):
-            found = found[found[name] == getattr(self.state, name)]
-        return found[found["model"].isin([self.state.subject, *self._organism()])]
-
-    def _organism(self) -> list[str]:
-        return [str(name) for name in self.state.rows()["organism"].dropna().unique()]
+        return self.state.chosen(self.state.sweep().slopes, CURVES)
 
     def _headline(self, name: str) -> str:
         measure = self.state.measure.replace("_", " ")
@@ -107,115 +115,173 @@ class DoseView:
         row = judged[judged["condition"] == name].iloc[0]
         if row["verdict"] == "not judged: no random directions":
             return (
-                f"<p class='big'>{shell.escape(name)}: {shell.escape(measure)} changes by "
+                f"<p class='big'>{cards.escape(name)}: {cards.escape(measure)} changes by "
                 f"{row['slope']:+.3g} a unit of dose</p><p class='warn'>No random directions in "
                 f"this run, so nothing says that the direction matters. Run <code>{DEMO}</code> or "
                 "sweep again with <code>controls = 10</code>.</p>"
             )
         if row["verdict"] == "not judged: no guarded dose":
             return (
-                f"<p class='big'>{shell.escape(name)}: no dose but zero passes the guards, so "
+                f"<p class='big'>{cards.escape(name)}: {self._passing(name)} passes the guards, so "
                 "nothing is said of the slope</p>"
             )
         return (
-            f"<p class='big'>{shell.escape(name)}: {shell.escape(measure)} changes by "
-            f"{row['slope']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}] a unit of dose over "
-            f"{shell.escape(row['doses'])}; random directions: up to {row['band']:.3g}</p>"
-            f"<p>{shell.escape(row['verdict'].capitalize())}"
+            f"<p class='big'>{cards.escape(name)}: {cards.escape(measure)} changes by "
+            f"{row['slope']:+.3g} {_bracket(row['low'], row['high'])} a unit of dose over "
+            f"{cards.escape(row['doses'])}; random directions: up to {row['band']:.3g}</p>"
+            f"<p>{cards.escape(row['verdict'].capitalize())}"
             f"{_unguarded(int(row['n_unguarded']))}.</p>"
         )
 
+    def _passing(self, name: str) -> str:
+        (rows,) = (rows for one, rows in self._parts() if one == name)
+        kept = doses.guarded_doses(self.state.sweep().changes, rows)
+        return "no dose but zero" if kept[0.0] else "no dose, not even zero,"
+
     def _legend(self, rows: pd.DataFrame) -> str:
-        curve = tables.dose_curve(rows[rows["condition"].astype(str) == self.state.conditions()[0]])
-        count = rows.loc[rows["control"].str.startswith("random:"), "control"].nunique()
-        unit = str(rows["unit"].iloc[0])
+        curve = doses.dose_curve(rows)
+        is_random = rows["control"].str.startswith(doses.RANDOM)
+        count = rows.loc[is_random, "control"].nunique()
+        gray = f"Gray: range and lines of {count} norm-matched random directions. " if count else ""
+        others = (rows["control"] != "none") & ~is_random
+        more = "Other controls and prompts are lines of their own, outside that range. "
+        unit = str(rows["dose_unit"].iloc[0])
         return (
-            f"Band and whiskers: {shell.escape(curve['interval'].iloc[0])}, n = "
-            f"{int(curve['n'].max())} items a dose. Gray: range and lines of {count} norm-matched "
-            f"random directions. Dose in {UNITS.get(unit, unit)}; direction "
-            f"{shell.escape(self.state.direction)} at layers {shell.escape(self.state.layers)} of "
-            f"{shell.escape(self.state.subject)}.{_axis(curve)}"
+            f"Band and whiskers: {cards.escape(curve['interval'].iloc[0])}, n = "
+            f"{int(curve['n'].max())} {cards.escape(curve['unit'].iloc[0])}s a dose. {gray}"
+            f"{more if others.any() else ''}Dose in {UNITS.get(unit, unit)}; "
+            f"{cards.escape(rows['edit'].iloc[0])} along {cards.escape(self.state.direction)} at "
+            f"layers {cards.escape(self.state.layers)} of {cards.escape(self.state.model)}."
+            f"{_axis(curve, unit)}"
         )
 
     def table(self) -> Sequence[Any]:
         """List the numbers behind the curves."""
         if self.state.catalogue.entry(self.state.run) is None:
             return []
-        rows = self.state.rows()
-        body = []
-        for name in self.state.conditions():
-            part = rows[rows["condition"].astype(str) == name]
-            curve = tables.dose_curve(part)
-            body += [
-                _line(name, row, tables.control_lines(part, curve)) for row in curve.itertuples()
-            ]
-        heads = (
-            "condition",
-            "dose",
-            "mean",
-            "interval",
-            "n",
-            "random directions",
-            "mass",
-            "invalid",
-        )
-        return [
-            shell.note("<h2>Verdicts</h2>" + shell.html_table(self._verdict_lines(), VERDICTS)),
-            shell.note("<h2>Numbers</h2>" + shell.html_table(body, heads), margin=BELOW),
-            *self._texts(),
-        ]
+        numbers = [line for name, rows in self._parts() for line in self._lines(name, rows)]
+        controls = self._control_lines()
+        verdicts = cards.html_table(self._verdict_lines(), VERDICTS)
+        parts = [cards.note("<h2>Verdicts</h2>" + verdicts)]
+        if controls:
+            told = (
+                "<h2>Other controls</h2><p class='quiet'>Each beside the same zero dose; slopes "
+                "over the guarded doses of the direction itself.</p>"
+            )
+            parts.append(cards.note(told + cards.html_table(controls, CONTROLS), margin=BELOW))
+        listed = cards.html_table(numbers, NUMBERS)
+        return [*parts, cards.note("<h2>Numbers</h2>" + listed, margin=BELOW), *self._texts()]
+
+    def _lines(self, name: str, rows: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+        """Yield a line for each dose, then for each dose of each other control, then prompts."""
+        curve = doses.dose_curve(rows)
+        controls = doses.control_lines(rows, curve)
+        own = curve.assign(control="none")
+        told = doses.of_curve(self.state.sweep().changes, rows)
+        kept = {
+            (row["control"], _key(row["dose"])): bool(row["guarded"])
+            for row in told.to_dict("records")
+        }
+        for row in [*own.itertuples(), *doses.other_arms(rows).itertuples()]:
+            passed = kept[str(row.control), _key(row.dose)]
+            yield _line(name, row, controls, passed)
 
     def _verdict_lines(self) -> list[tuple[object, ...]]:
         lines: list[tuple[object, ...]] = []
         for row in self._verdicts().to_dict("records"):
-            reach = row["band_name"]
+            reach = "—" if pd.isna(row["slope"]) else row["band_name"]
             if pd.notna(row["band"]):
                 reach = f"{row['band']:.3g} ({reach})"
             span = _span(row["low"], row["high"], "+.3g")
             n = f"{row['n']} {row['unit']}s"
-            told = (row["condition"], f"{row['slope']:+.3g}", span, reach)
-            lines.append((*told, row["doses"], n, row["verdict"]))
+            slope = "none" if pd.isna(row["slope"]) else f"{row['slope']:+.3g}"
+            doses_kept = row["doses"] or "—"
+            lines.append((row["condition"], slope, span, reach, doses_kept, n, row["verdict"]))
         return lines
+
+    def _control_lines(self) -> list[tuple[object, ...]]:
+        """Return slopes of the controls that are no random directions, and what prompts change."""
+        sweep, shown = self.state.sweep(), self.state.conditions()
+        slopes = self.state.chosen(sweep.controls, CURVES)
+        prompts = self.state.chosen(sweep.changes, CURVES)
+        prompts = prompts[prompts["control"].str.startswith(doses.PROMPT)]
+        judged = (("slope a unit of dose", "slope", slopes), ("change", "change", prompts))
+        return [
+            (
+                row["condition"],
+                _arm(row["control"]),
+                what,
+                "none" if pd.isna(row[column]) else f"{row[column]:+.3g}",
+                _span(row["low"], row["high"], "+.3g"),
+                f"{row['n']} {row['unit']}s",
+            )
+            for what, column, table in judged
+            for row in table[table["condition"].isin(shown)].to_dict("records")
+        ]
 
     def _texts(self) -> list[Any]:
         """Show replies side by side where the sweep kept them."""
-        entry = self.state.catalogue.entry(self.state.run)
-        assert entry is not None, "texts are of a chosen run"
-        frame = tables.results_of(entry)
-        frame = frame[frame["subject"] == self.state.subject]
-        frame = frame[frame["direction"].isin([self.state.direction])]
+        frame = self.state.chosen(self.state.sweep().rows, ("model", "direction", "layers"))
+        is_random = frame["control"].str.startswith(doses.RANDOM)
+        frame = frame[~is_random | (frame["control"] == FIRST)]
         if not (frame["readout"] == "reply").any():
             return []
-        wide = side_by_side(frame[frame["layers"] == self.state.layers]).head(MOST_TEXTS)
+        wide = side_by_side(frame).head(MOST_TEXTS)
         lines = [tuple("" if pd.isna(cell) else cell for cell in row) for row in wide.to_numpy()]
-        title = f"<h2>Replies</h2><p class='quiet'>{len(lines)} prompts, the same draws</p>"
+        first = "; of the random directions the first" if (frame["control"] == FIRST).any() else ""
+        title = f"<h2>Replies</h2><p class='quiet'>{len(lines)} prompts, the same draws{first}</p>"
         heads = tuple(map(str, wide.columns))
-        return [shell.note(title + shell.html_table(lines, heads), margin=BELOW)]
+        return [cards.note(title + cards.html_table(lines, heads, texts=True), margin=BELOW)]
 
 
 def _span(low: float, high: float, form: str) -> str:
     return "withheld" if pd.isna(low) else f"{low:{form}} to {high:{form}}"
 
 
-def _axis(curve: pd.DataFrame) -> str:
-    return " Beyond ±4 the axis is logarithmic." if curve["dose"].abs().max() > LINEAR else ""
+def _bracket(low: float, high: float) -> str:
+    return "(no interval)" if pd.isna(low) else f"[{low:+.3g}, {high:+.3g}]"
+
+
+def _axis(curve: pd.DataFrame, unit: str) -> str:
+    if unit == "percentile" or curve["dose"].abs().max() <= LINEAR:
+        return ""
+    return " Beyond ±4 the axis is logarithmic."
 
 
 def _unguarded(count: int) -> str:
     return f"; {count} dose{'s' if count > 1 else ''} left out by the guards" if count else ""
 
 
-def _line(name: str, row: Any, controls: pd.DataFrame) -> tuple[object, ...]:
+def _key(dose: Any) -> float | None:
+    """A prompt has no dose, and NaN is not equal to itself."""
+    return None if pd.isna(dose) else float(dose)
+
+
+def _arm(control: str) -> str:
+    return "steered" if control == "none" else control.replace(doses.PROMPT, "prompt: ")
+
+
+def _line(name: str, row: Any, controls: pd.DataFrame, passed: bool) -> tuple[object, ...]:
     span = _span(row.low, row.high, ".3f")
     others = controls[controls["dose"] == row.dose]["mean"]
-    null = f"{others.min():.3f} to {others.max():.3f}" if len(others) and row.dose else "—"
+    random = len(others) and row.dose and row.control == "none"
+    null = f"{others.min():.3f} to {others.max():.3f}" if random else "—"
     mass = "—" if pd.isna(row.mass) else f"{row.mass:.2f}" + (" (low)" if row.mass < 0.5 else "")
-    return name, f"{row.dose:g}", f"{row.mean:.3f}", span, row.n, null, mass, row.invalid or "none"
+    dose = "—" if pd.isna(row.dose) else f"{row.dose:g}"
+    told = (
+        f"{row.mean:.3f}",
+        span,
+        f"{row.n} {row.unit}s",
+        null,
+        mass,
+        "pass" if passed else "fail",
+    )
+    return name, _arm(str(row.control)), dose, *told, row.invalid or "none"
 
 
 def build(root: Path) -> Any:
     """Return the page for one browser session."""
-    with shell.Guard("/dose") as guard:
+    with cards.Guard("/dose") as guard:
         return _build(root)
     return shell.broken_page("/dose", "Dose-response", guard)
 
@@ -224,12 +290,12 @@ def _build(root: Path) -> Any:
     state = DoseState(read_catalogue(root))
     refused = shell.take_address(state)
     view = DoseView(state)
-    curves = shell.Section("/dose curves", view.curves, (*state.fields, "theme"))
-    table = shell.Section("/dose table", view.table, state.fields)
+    curves = cards.Section("/dose curves", view.curves, (*state.fields, "theme"))
+    table = cards.Section("/dose table", view.table, state.fields)
     table.box.visible = bool(state.run)
     shell.bind(state, [curves, table])
     labels = {
-        "run": "Sweep", "readout": "Readout", "measure": "Measure", "subject": "Model",
+        "run": "Sweep", "readout": "Readout", "measure": "Measure", "model": "Model",
         "direction": "Direction", "layers": "Layers", "condition": "Condition",
     }  # fmt: skip
     controls = [shell.select(state, name, label) for name, label in labels.items()]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import shell, tables
+from workbench_apps import cards, looks, probed, shell
 from workbench_apps.catalogue import NEEDS, Catalogue, read_catalogue
-from workbench_apps.state import DoseState, MapState, PageState, TruthState
+from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
+from workbench_apps.state import PageState
 
 from workbench.figures.truth import reading_verdict, sides_at
 
@@ -48,50 +49,59 @@ def _dose_fact(catalogue: Catalogue) -> str:
     state = DoseState(catalogue)
     if not state.run:
         return ""
-    entry = catalogue.entry(state.run)
-    assert entry is not None, "the state chose a run that there is"
-    found = tables.verdicts_of(entry)
-    for name in ("readout", "measure", "direction", "layers", "condition"):
-        value = state.conditions()[0] if name == "condition" else getattr(state, name)
-        found = found[found[name] == value]
-    row = found.iloc[0]
+    names = ("readout", "measure", "model", "direction", "layers")
+    found = state.chosen(state.sweep().slopes, names)
+    row = found[found["condition"] == state.conditions()[0]].iloc[0]
+    measure = f"{state.measure.replace('_', ' ')}, {row['condition']}"
+    if pd.isna(row["slope"]):
+        return f"{measure}: {row['verdict']}"
     span = "" if pd.isna(row["low"]) else f" [{row['low']:+.3g}, {row['high']:+.3g}]"
     null = "no random directions" if pd.isna(row["band"]) else f"random up to {row['band']:.3g}"
     return (
-        f"{state.measure.replace('_', ' ')}, {row['condition']}: {row['slope']:+.3g}{span} a unit "
-        f"of dose, {null}, n = {row['n']} {row['unit']}s: {row['verdict']}"
+        f"{measure}: {row['slope']:+.3g}{span} a unit of dose, {null}, "
+        f"n = {row['n']} {row['unit']}s: {row['verdict']}"
     )
+
+
+def _probe_fact(catalogue: Catalogue) -> str:
+    state = ProbeState(catalogue)
+    entry = state.entry()
+    if entry is None:
+        return ""
+    model = ", ".join(entry.run.models) or entry.name
+    return f"{model}: {probed.headline(state.table())}"
 
 
 CARDS = (
     ("/map", "Activations map", "map", _map_fact),
     ("/truth", "Truth", "truth", _truth_fact),
     ("/dose", "Dose-response", "dose", _dose_fact),
+    ("/probe", "Probe", "probe", _probe_fact),
 )
 
 
-def _teaser(state: PageState, path: str, heading: str, kind: str, fact: Any) -> shell.Section:
+def _teaser(state: PageState, path: str, heading: str, kind: str, fact: Any) -> cards.Section:
     def draw() -> Sequence[Any]:
         found = fact(state.catalogue)
         what, command = NEEDS[kind]
         link = f"{path}?theme={state.theme}" if state.theme else path
         body = (
-            f"<p class='big'>{shell.escape(found)}</p>"
+            f"<p class='big'>{cards.escape(found)}</p>"
             if found
-            else f"<p>Missing: {shell.escape(what)}</p>"
-            f"<pre><code>{shell.escape(command)}</code></pre>"
+            else f"<p>Missing: {cards.escape(what)}</p>"
+            f"<pre><code>{cards.escape(command)}</code></pre>"
         )
         text = f"<h2><a href='{link}'>{heading}</a></h2>{body}"
-        return [shell.note(text, dark=state.theme == "dark")]
+        return [cards.note(text, dark=state.theme == "dark")]
 
-    return shell.Section(f"{path} teaser", draw, ("theme",))
+    return cards.Section(f"{path} teaser", draw, ("theme",))
 
 
 def _runs(state: PageState) -> Sequence[Any]:
     entries = state.catalogue.entries
     if not entries:
-        where = shell.escape(state.catalogue.root)
-        return [shell.note(f"<h2>Runs</h2><p>No run below <code>{where}</code> yet.</p>")]
+        where = cards.escape(state.catalogue.root)
+        return [cards.note(f"<h2>Runs</h2><p>No run below <code>{where}</code> yet.</p>")]
     table = pd.DataFrame(
         {
             "run": [entry.name for entry in entries],
@@ -112,20 +122,20 @@ def _runs(state: PageState) -> Sequence[Any]:
         layout="fit_data_stretch",
         sizing_mode="stretch_width",
         theme="simple",
-        stylesheets=[shell.TABLE_STYLES],
+        stylesheets=[looks.TABLE_STYLES],
         margin=0,
     )
-    return [shell.note(f"<h2>{state.catalogue.counts()}</h2>"), listing]
+    return [cards.note(f"<h2>{state.catalogue.counts()}</h2>"), listing]
 
 
 def _gaps(state: PageState) -> Sequence[Any]:
     body = [(what, command) for _, what, command in state.catalogue.missing()]
-    return [shell.note("<h2>What is missing</h2>" + shell.html_table(body, ("part", "command")))]
+    return [cards.note("<h2>Not here yet</h2>" + cards.html_table(body, ("part", "command")))]
 
 
 def build(root: Path) -> Any:
     """Return the page for one browser session."""
-    with shell.Guard("/") as guard:
+    with cards.Guard("/") as guard:
         return _build(root)
     return shell.broken_page("/", "Overview", guard)
 
@@ -134,12 +144,12 @@ def _build(root: Path) -> Any:
     state = OverviewState(read_catalogue(root))
     refused = shell.take_address(state)
     teasers = [_teaser(state, *parts) for parts in CARDS]
-    runs = shell.Section("/ runs", lambda: _runs(state), ())
-    gaps = shell.Section("/ missing", lambda: _gaps(state), ())
+    runs = cards.Section("/ runs", lambda: _runs(state), ())
+    gaps = cards.Section("/ missing", lambda: _gaps(state), ())
     gaps.box.visible = bool(state.catalogue.missing())
     shell.bind(state, teasers)
     for section in teasers:
-        section.box.styles = {"flex": "1 1 280px", "min-width": "0", "align-self": "stretch"}
+        section.box.styles = {"flex": "1 1 240px", "min-width": "0", "align-self": "stretch"}
         section.box.margin = 0
     row = pn.FlexBox(
         *(section.box for section in teasers),

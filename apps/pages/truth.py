@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import frozen, shell, tables
+from workbench_apps import cards, frozen, shell, tables
 from workbench_apps.catalogue import read_catalogue
-from workbench_apps.state import TruthState
+from workbench_apps.page_states import TruthState
 
 from workbench.figures.transfer import transfer_grid
 from workbench.figures.truth import (
@@ -32,7 +32,7 @@ class TruthView:
         """Draw AUC by layer with its interval and nulls."""
         entry = self.state.catalogue.entry(self.state.fit)
         if entry is None:
-            return [shell.empty_card(self.state, "truth")]
+            return [cards.empty_card(self.state, "truth")]
         rows = self.state.evidence()
         title = f"{self.state.method} · {self.state.topic} · {self.state.split}"
         figure = auc_by_layer(
@@ -42,15 +42,15 @@ class TruthView:
             gate=float(rows["gate"].iloc[0]),
         )
         return [
-            shell.note(_headline(rows)),
+            cards.note(_headline(rows)),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
-            shell.note(
-                f"<p class='quiet under'>Band: {shell.escape(rows['interval'].iloc[0])} (n = "
+            cards.note(
+                f"<p class='quiet under'>Band: {cards.escape(rows['interval'].iloc[0])} (n = "
                 f"{int(rows['n'].max()):,} statements, {int(rows['n_facts'].max()):,} facts). "
                 "Nulls: 97.5% point of the maximum over layers with shuffled labels, and of random "
                 "directions, the higher of the polarities. "
                 f"Gate: {float(rows['gate'].iloc[0]):g} for the worse polarity. "
-                f"{shell.provenance(entry)}</p>"
+                f"{cards.provenance(entry)}</p>"
             ),
         ]
 
@@ -71,11 +71,11 @@ class TruthView:
             "null: random",
         )
         return [
-            shell.note(
-                f"<h2>Every topic at the chosen layer · {shell.escape(self.state.split)}</h2>"
+            cards.note(
+                f"<h2>Every topic at the chosen layer · {cards.escape(self.state.split)}</h2>"
                 "<p class='quiet'>AUC with its interval. A topic's own AUC plays no part in the "
                 "choice of the layer that it is read at, so layers may differ.</p>"
-                + shell.html_table(body, heads)
+                + cards.html_table(body, heads)
             )
         ]
 
@@ -92,9 +92,9 @@ class TruthView:
         )
         return [
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
-            shell.note(
+            cards.note(
                 "<p class='quiet under'>AUC at the layer chosen without the checked topic. "
-                f"Interval on hover: {shell.escape(rows['interval'].iloc[0])}. Nulls: 97.5% point "
+                f"Interval on hover: {cards.escape(rows['interval'].iloc[0])}. Nulls: 97.5% point "
                 "of the maximum over layers, with labels shuffled and of random directions.</p>"
             ),
         ]
@@ -106,7 +106,7 @@ class TruthView:
         if gate.empty and beliefs.empty:
             return []
         head = "<h2>The frozen direction in every model</h2>"
-        cards = [shell.note(head + self._gate(gate))] if len(gate) else []
+        parts = [cards.note(head + self._gate(gate))] if len(gate) else []
         if (beliefs["set"] == self.state.set).any():
             body = frozen.belief_rows(beliefs, self.state.turn, self.state.set)
             heads = ("model", "contrast", "value", "interval", "random", "shuffled", "n")
@@ -117,29 +117,29 @@ class TruthView:
                 f"{row['n_random']} random unit directions, and among fits to shuffled labels. "
                 "A belief puts own minus others high, and the last two contrasts low."
             )
-            cards.append(
-                shell.note(
+            parts.append(
+                cards.note(
                     "<h2 style='margin-top:24px'>Own world against the others · "
-                    f"{shell.escape(title)}</h2><p class='quiet'>{shell.escape(told)}</p>"
-                    + shell.html_table(body, heads)
+                    f"{cards.escape(title)}</h2><p class='quiet'>{cards.escape(told)}</p>"
+                    + cards.html_table(body, heads)
                 )
             )
-        return cards
+        return parts
 
     def _gate(self, gate: pd.DataFrame) -> str:
         heads = ("model", "rendering", "affirmative", "negated", "n a polarity", "verdict")
         return (
             "<p class='quiet'>AUC on held-out facts of the fitted topics, applied unchanged; "
-            f"{shell.escape(gate['interval'].iloc[0])}. Usable: both polarities reach "
+            f"{cards.escape(gate['interval'].iloc[0])}. Usable: both polarities reach "
             f"{float(gate['gate'].iloc[0]):g}.</p>"
-            + shell.html_table(frozen.gate_rows(gate), heads)
+            + cards.html_table(frozen.gate_rows(gate), heads)
         )
 
     def claims(self) -> Sequence[Any]:
         """Draw the projections of the worlds' claims by model."""
         runs = self.state.claim_runs()
         if not runs:
-            return [shell.empty_card(self.state, "claims")]
+            return [cards.empty_card(self.state, "claims")]
         rows = self.state.projections()
         unit = "frame" if self.state.set == "frames" else "proposition"
         values = tables.claim_values(rows, self.state.quantity)
@@ -157,20 +157,20 @@ class TruthView:
             gate=float(gate["gate"].iloc[0]) if len(gate) else GATE,
         )
         return [
-            shell.note(_gains(rows, unit)),
+            cards.note(_gains(rows, unit)),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
-            shell.note(
-                f"<p class='quiet under'>{self._place()}set {shell.escape(self.state.set)}, "
+            cards.note(
+                f"<p class='quiet under'>{self._place()}set {cards.escape(self.state.set)}, "
                 f"n = {int(summary['n'].max())} {unit}s a dot; "
-                f"bar: {shell.escape(summary['interval'].iloc[0])}. Control: the base model reads "
+                f"bar: {cards.escape(summary['interval'].iloc[0])}. Control: the base model reads "
                 "the same claims in the same way. Worlds: P prosocial, S "
                 "self-advancing, N task-instrumental, A antisocial. "
-                f"{'; '.join(shell.provenance(run) for run in runs)}</p>"
+                f"{'; '.join(cards.provenance(run) for run in runs)}</p>"
             ),
         ]
 
     def _place(self) -> str:
-        layer = shell.escape(self.state.layer)
+        layer = cards.escape(self.state.layer)
         return "" if self.state.direction == tables.LIKELIHOOD else f"Frozen at layer {layer}, "
 
 
@@ -225,7 +225,7 @@ def _gains(rows: pd.DataFrame, unit: str) -> str:
     ]
     heads = ("organism", "own world", "contrast", "difference", "interval", "n", "kind")
     belief = "A belief makes the first contrast positive and the second negative."
-    return f"{head}<p class='quiet'>{belief}</p>" + shell.html_table(body, heads)
+    return f"{head}<p class='quiet'>{belief}</p>" + cards.html_table(body, heads)
 
 
 def _span(low: Any, high: Any) -> str:
@@ -234,7 +234,7 @@ def _span(low: Any, high: Any) -> str:
 
 def build(root: Path) -> Any:
     """Return the page for one browser session."""
-    with shell.Guard("/truth") as guard:
+    with cards.Guard("/truth") as guard:
         return _build(root)
     return shell.broken_page("/truth", "Truth", guard)
 
@@ -244,13 +244,13 @@ def _build(root: Path) -> Any:
     refused = shell.take_address(state)
     view = TruthView(state)
     evidence = ("fit", *state.evidence_fields)
-    auc = shell.Section("/truth AUC", view.auc, (*evidence, "theme"))
-    topics = shell.Section("/truth topics", view.topics, (*evidence, "theme"))
-    grid = shell.Section("/truth grid", view.grid, ("fit", "method", "rendering", "side", "theme"))
-    claims = shell.Section(
+    auc = cards.Section("/truth AUC", view.auc, (*evidence, "theme"))
+    topics = cards.Section("/truth topics", view.topics, (*evidence, "theme"))
+    grid = cards.Section("/truth grid", view.grid, ("fit", "method", "rendering", "side", "theme"))
+    claims = cards.Section(
         "/truth claims", view.claims, ("claims", *state.claim_fields, "quantity", "theme")
     )
-    models = shell.Section("/truth models", view.models, ("claims", "set", "turn", "theme"))
+    models = cards.Section("/truth models", view.models, ("claims", "set", "turn", "theme"))
     sections = [auc, topics, grid, claims, models]
     shell.bind(state, sections)
     labels = {

@@ -1,10 +1,13 @@
 """A synthetic runs root, written with the real writers: planted truth that the pages must show."""
 
+import json
+
 import numpy as np
 import pandas as pd
 
 from workbench.activations import Activations
 from workbench.activations.store import Store
+from workbench.pipelines.probe import COLUMNS
 from workbench.results import table, write_results
 from workbench.runs import open_run
 from workbench.types import Measurement, ModelStamp
@@ -146,11 +149,105 @@ def sweep_rows(controls=4, doses=(-8.0, -2.0, -1.0, 0.0, 1.0, 2.0, 8.0), slope=0
     return pd.concat(frames, ignore_index=True)
 
 
-def write_sweep(root, controls=4):
-    config = {"model": "tiny", "controls": controls, "readouts": ["trust_game"]}
+def arm_rows(control, doses, slope, seed=0, **told):
+    """Rows of one control (or of the direction, "none"): transfer rises by ``slope`` a dose."""
+    rng = np.random.default_rng([seed, len(control)])
+    frames = []
+    for dose in doses:
+        found = [
+            Measurement("trust_game", "transfer", f"frame{item}", "person",
+                        5.0 + (slope * dose if dose is not None else 1.5) + 0.1 * rng.normal(),
+                        mass=0.9)
+            for item in range(12)
+        ]  # fmt: skip
+        amount = {} if dose is None else {"dose": dose, "engaged": float(dose != 0)}
+        named = {"subject": "tiny", "direction": "truth", "edit": "add", "layers": "3,4"}
+        constants = {**named, "base": "tiny", "scope": "all", "unit": "norm", "control": control}
+        frames.append(table(found, **{**constants, **amount, **told}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def every_control(**told):
+    """A direction beside every kind of control, and a prompt that asks for the same."""
+    doses = (-2.0, -1.0, 0.0, 1.0, 2.0)
+    moved = tuple(dose for dose in doses if dose)
+    slopes = {"random:0": 0.02, "random:1": -0.03, "sign": -0.5, "shuffled": 0.1}
+    slopes |= {"layers:0": 0.2, "layers:1": 0.3}
+    return pd.concat(
+        [
+            arm_rows("none", doses, 0.5, **told),
+            *(arm_rows(control, moved, slope, **told) for control, slope in slopes.items()),
+            arm_rows("prompt:kind", (None,), 0.0, **told),
+        ],
+        ignore_index=True,
+    )
+
+
+def cap_rows():
+    """A cap in percentiles: the farther it reaches, the more it moves; one that reaches nothing."""
+    told = {"edit": "cap", "unit": "percentile"}
+    moved = (10.0, 50.0, 90.0)
+    return pd.concat(
+        [
+            arm_rows("none", (0.0, *moved), 0.02, **told, realised=0.5),
+            arm_rows("random:0", moved, 0.001, **told),
+            arm_rows("noop", moved, 0.0, **told, engaged=0.0),
+        ],
+        ignore_index=True,
+    )
+
+
+def write_rows(root, rows, name="sweep"):
+    config = {"model": "tiny", "name": name, "readouts": ["trust_game"]}
     with open_run("sweep", config, root=root) as run:
-        write_results(sweep_rows(controls), run.path / "results.parquet", run=run.id)
+        write_results(rows, run.path / "results.parquet", run=run.id)
         run.finish({}, models=["tiny"])
+    return run.path
+
+
+def write_sweep(root, controls=4):
+    return write_rows(root, sweep_rows(controls), f"{controls} controls")
+
+
+DOCTOR = {
+    "model": "tiny+new", "level": "full", "dtype": "float32", "device": "cpu", "ok": True,
+    "checks": [{"name": "tokens", "passed": True}, {"name": "cache", "passed": True}],
+    "shortcuts": [], "note": "", "disabled": [],
+}  # fmt: skip
+
+
+def probe_table(base=True, known=True):
+    """Truth rises beyond the null in world P alone; P is the nearest known organism."""
+    told = {"n": 14, "unit": "item", "interval": "95% bootstrap over items", "note": ""}
+    paired = {"change_interval": "95% bootstrap over items, paired", "base": 1.0}
+    rows = []
+    for kind, name in (("direction", "truth@3"), ("readout", "claims.loglik")):
+        for world in WORLDS:
+            change = 2.0 if world == "P" else 0.25
+            row = {**told, "kind": kind, "name": name, "condition": world, "value": 1 + change,
+                   "low": 0.75 + change, "high": 1.25 + change}  # fmt: skip
+            if base:
+                row |= {**paired, "change": change, "change_low": change - 0.125,
+                        "change_high": change + 0.125}  # fmt: skip
+            if base and kind == "direction":
+                row |= {"null": 0.5, "null_name": "95% of 200 random directions",
+                        "beyond_null": change > 0.5}  # fmt: skip
+            rows.append(row)
+    for name, distance, share in (("P", 0.25, 96), ("A", 1.5, 4)) if known else ():
+        note = f"nearest in {share}% of draws, along truth@3; left out: mood@3"
+        rows.append(
+            {**told, "kind": "known", "name": name, "condition": "", "value": distance,
+             "low": distance - 0.125, "high": distance + 0.125, "note": note, "n": 56}
+        )  # fmt: skip
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def write_probe(root, doctor=DOCTOR, **parts):
+    with open_run("probe", {"model": "new", **parts}, root=root) as run:
+        probe_table(**parts).to_parquet(run.path / "probe.parquet", index=False)
+        told = {"model": "tiny+new", "doctor": doctor, "rows": []}
+        (run.path / "probe.json").write_text(json.dumps(told))
+        run.finish({}, models=["tiny+new"])
     return run.path
 
 
@@ -159,4 +256,5 @@ def write_all(root):
     write_cache(root)
     write_claims(root, write_fit(root))
     write_sweep(root)
+    write_probe(root)
     return root

@@ -11,8 +11,8 @@ from workbench.errors import ConfigError, FormatError, MismatchError
 
 def test_every_run_is_found_by_what_it_holds(full_root):
     catalogue = read_catalogue(full_root)
-    counts = {k: len(catalogue.usable(k)) for k in ("map", "truth", "claims", "dose")}
-    assert counts == {"map": 1, "truth": 1, "claims": 3, "dose": 1}
+    counts = {k: len(catalogue.usable(k)) for k in ("map", "truth", "claims", "dose", "probe")}
+    assert counts == {"map": 1, "truth": 1, "claims": 3, "dose": 1, "probe": 1}
     assert catalogue.missing() == []
 
 
@@ -26,8 +26,10 @@ def test_runs_that_read_one_frozen_direction_belong_together(writers, tmp_path):
 
 def test_what_is_missing_comes_with_a_command(tmp_path):
     missing = read_catalogue(tmp_path).missing()
-    assert [kind for kind, _, _ in missing] == ["map", "truth", "claims", "dose"]
-    assert all("workbench run studies/demo.toml" in command for *_, command in missing)
+    assert [kind for kind, _, _ in missing] == ["map", "truth", "claims", "dose", "probe"]
+    *demo, (_, _, probe) = missing
+    assert all("workbench run studies/demo.toml" in command for *_, command in demo)
+    assert probe.startswith("workbench probe MODEL")
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"id": 3}', "[]", "\x00\x01"])

@@ -5,8 +5,8 @@ import pytest
 from runs_root import claim_rows, evidence, write_claims, write_fit
 from workbench_apps import frozen, tables
 from workbench_apps.catalogue import read_catalogue
+from workbench_apps.page_states import TruthState
 from workbench_apps.pages.truth import TruthView
-from workbench_apps.state import TruthState
 
 from workbench.results import write_results
 from workbench.runs import open_run

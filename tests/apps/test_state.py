@@ -3,7 +3,8 @@
 import pytest
 from workbench_apps import polygon
 from workbench_apps.catalogue import read_catalogue
-from workbench_apps.state import EVERY, DoseState, MapState, TruthState, parse_search
+from workbench_apps.page_states import DoseState, MapState, TruthState
+from workbench_apps.state import EVERY, parse_search
 
 TRIANGLE = "pca~2~0,0;1,0;0,1"
 

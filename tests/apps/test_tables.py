@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from workbench_apps import tables
+from workbench_apps import doses, tables
 from workbench_apps.catalogue import read_catalogue
-from workbench_apps.state import TruthState
+from workbench_apps.page_states import TruthState
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,11 @@ def test_organisms_of_several_seeds_stay_apart(writers):
 def test_a_dose_curve_has_the_planted_slope_and_its_controls_share_zero(writers):
     rows = writers.sweep_rows()
     rows = rows[rows["condition"] == "person"]
-    curve = tables.dose_curve(rows)
+    curve = doses.dose_curve(rows)
     assert np.polyfit(curve["dose"], curve["mean"], 1)[0] == pytest.approx(0.5, abs=0.02)
     assert set(curve["n"]) == {12}
     assert set(curve["unit"]) == {"item"}
-    lines = tables.control_lines(rows, curve)
+    lines = doses.control_lines(rows, curve)
     assert lines["control"].nunique() == 4
     at_zero = lines[lines["dose"] == 0]["mean"]
     assert len(at_zero) == 4
@@ -92,7 +92,7 @@ def test_invalid_answers_are_left_out_and_counted(writers):
     rows = writers.sweep_rows(controls=0, doses=(0.0, 1.0))
     rows = rows[rows["condition"] == "person"].reset_index(drop=True)
     rows.loc[0, ["valid", "reason", "value"]] = [False, "unparseable", np.nan]
-    curve = tables.dose_curve(rows).set_index("dose")
+    curve = doses.dose_curve(rows).set_index("dose")
     assert curve.loc[0.0, "n"] == 11
     assert curve.loc[0.0, "invalid"] == "unparseable: 1"
-    assert tables.control_lines(rows, tables.dose_curve(rows)).empty
+    assert doses.control_lines(rows, doses.dose_curve(rows)).empty

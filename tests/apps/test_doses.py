@@ -1,0 +1,149 @@
+"""Sweeps with every kind of control: none counts as a random direction, and models stay apart."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from runs_root import cap_rows, every_control, write_rows, write_sweep
+from workbench_apps import doses
+from workbench_apps.catalogue import read_catalogue
+from workbench_apps.page_states import DoseState
+from workbench_apps.pages.dose import DoseView
+
+
+def state_of(root, rows):
+    write_rows(root, rows)
+    return DoseState(read_catalogue(root))
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory):
+    return state_of(tmp_path_factory.mktemp("every"), every_control())
+
+
+@pytest.fixture(scope="module")
+def cap(tmp_path_factory):
+    return state_of(tmp_path_factory.mktemp("cap"), cap_rows())
+
+
+def seeded():
+    """The base, and two seeds of an organism that answer by 1 and by 2 more."""
+    parts = [every_control()]
+    for seed in (0, 1):
+        told = {"subject": f"tiny+P-s{seed}", "organism": "P", "train_seed": seed}
+        rows = every_control(**told)
+        parts.append(rows.assign(value=rows["value"] + 1 + seed))
+    return pd.concat(parts, ignore_index=True)
+
+
+def figures(view):
+    (boxes,) = (part for part in view.curves() if hasattr(part, "objects"))
+    return [pane.object for box in boxes for pane in box]
+
+
+def rows_of(view):
+    return [note.object for note in view.table()]
+
+
+def test_other_controls_are_no_part_of_the_random_range(every):
+    rows = every.rows()
+    lines = doses.control_lines(rows, doses.dose_curve(rows))
+    assert set(lines["control"]) == {"random:0", "random:1"}
+    arms = doses.other_arms(rows)
+    assert set(arms["control"]) == {"sign", "shuffled", "layers:0", "layers:1", "prompt:kind"}
+    sign = arms[arms["control"] == "sign"]
+    assert np.polyfit(sign["dose"], sign["mean"], 1)[0] == pytest.approx(-0.5, abs=0.05)
+    prompt = arms[arms["control"] == "prompt:kind"].iloc[0]
+    assert math.isnan(prompt["dose"])
+    assert prompt["mean"] == pytest.approx(6.5, abs=0.1)
+
+
+def test_every_control_has_a_legend_of_its_own_and_a_line_in_the_numbers(every):
+    view = DoseView(every)
+    dose = figures(view)[0]
+    assert [item.label.value for item in dose.legend[0].items] == [
+        "steered: mean and interval", "range of 2 random directions", "turned around",
+        "shuffled labels", "moved between blocks (2)", "prompt: kind",
+    ]  # fmt: skip
+    verdicts, controls, numbers = rows_of(view)
+    assert "Beyond" not in verdicts
+    for arm in ("sign", "shuffled", "layers:0", "layers:1", "prompt: kind"):
+        assert f"<td>{arm}</td>" in controls
+        assert f"<td>{arm}</td>" in numbers
+    assert "<td>random:0</td>" not in numbers
+    assert re.search(r"<td>sign</td><td>slope a unit of dose</td><td>-0\.(4[89]|5)", controls)
+    assert re.search(r"<td>prompt: kind</td><td>change</td><td>\+1\.[45]", controls)
+
+
+def test_a_cap_in_percentiles_is_drawn_to_scale_with_its_engagement(cap):
+    view = DoseView(cap)
+    dose, mass, shift, engaged = figures(view)
+    assert dose.xaxis[0].major_label_overrides == {0.0: "0", 10.0: "10", 50.0: "50", 90.0: "90"}
+    assert dose.xaxis[0].axis_label == "dose (percentile of the calibration set)"
+    names = [figure.title.text for figure in (mass, shift, engaged)]
+    assert names == ["Probability on allowed answers", "Realised shift", "Engagement"]
+    assert [item.label.value for item in shift.legend[0].items] == ["realised"]
+    assert "logarithmic" not in view.curves()[-1].object
+    assert "<td>noop</td>" in rows_of(view)[2]
+
+
+def test_training_seeds_of_an_organism_are_one_model_with_seeds_as_units(tmp_path):
+    state = state_of(tmp_path, seeded())
+    assert state.options("model") == {"tiny": "tiny", "P": "P · 2 seeds"}
+    state.choose(model="P")
+    curve = doses.dose_curve(state.rows())
+    assert set(curve["n"]) == {2}
+    assert set(curve["unit"]) == {"seed"}
+    assert curve.loc[curve["dose"] == 0, "mean"].item() == pytest.approx(6.5, abs=0.1)
+    view = DoseView(state)
+    assert len(figures(view)) == 2
+    assert "n = 2 seeds a dose" in view.curves()[-1].object
+    assert "2 seeds</td>" in rows_of(view)[0]
+
+
+def test_guards_are_those_of_the_model_on_show(tmp_path):
+    rows = seeded()
+    failing = rows["organism"].isna() & (rows["dose"] == 2.0)
+    state = state_of(tmp_path, rows.assign(mass=rows["mass"].mask(failing, 0.1)))
+    kept = {}
+    for model in ("tiny", "P"):
+        state.choose(model=model)
+        found = doses.guarded_doses(state.sweep().changes, state.rows())
+        kept[model] = dict(found)
+    assert not kept["tiny"][2.0]
+    assert kept["P"][2.0]
+
+
+def test_several_directions_and_windows_are_chosen_one_at_a_time(tmp_path):
+    both = [every_control(), every_control(direction="mood", layers="1")]
+    state = state_of(tmp_path, pd.concat(both, ignore_index=True))
+    assert list(state.options("direction")) == ["truth", "mood"]
+    state.choose(direction="mood")
+    assert list(state.options("layers")) == ["1"]
+    assert set(state.rows()["direction"]) == {"mood"}
+    assert "along mood at layers 1" in DoseView(state).curves()[-1].object
+
+
+def test_where_not_even_zero_passes_the_page_says_so(tmp_path):
+    view = DoseView(state_of(tmp_path, every_control().assign(mass=0.1)))
+    assert "no dose, not even zero, passes the guards" in view.curves()[0].object
+    assert "<td>none</td><td>withheld</td><td>—</td><td>—</td>" in rows_of(view)[0]
+
+
+def test_a_sweep_opens_on_what_it_was_made_for_and_not_on_a_guard(tmp_path):
+    own = every_control()
+    guard = own[~own["control"].str.startswith("prompt")]
+    guard = guard.assign(readout="perplexity", measure="perplexity", mass=np.nan)
+    state = state_of(tmp_path, pd.concat([guard, own], ignore_index=True))
+    assert list(state.options("readout")) == ["perplexity", "trust_game"]
+    assert state.readout == "trust_game"
+
+
+def test_replies_beside_random_directions_show_the_first_alone(tmp_path):
+    write_sweep(tmp_path)
+    replies = rows_of(DoseView(DoseState(read_catalogue(tmp_path))))[-1]
+    assert "truth +8 (random:0)" in replies
+    assert "random:1" not in replies
+    assert "of the random directions the first" in replies
