@@ -309,3 +309,87 @@ def test_gap_doses_are_told_in_gaps_after_aiming(tiny_subject):
     row = table[table["dose"] == 1].iloc[0]
     assert row["dose_gap"] == pytest.approx(row["dose_raw"] / 2.0)
     assert row["realised"] == pytest.approx(2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("per_layer", ["accumulate", "residual_target"])
+def test_a_window_means_the_same_in_any_order(tiny_subject, per_layer):
+    """Aimed doses are sorted by block; their norms were taken in the window's own order."""
+    own = directions(tiny_subject)
+    columns = ["value", "dose_raw", "dose_norm", "realised"]
+    found = [
+        swept(tiny_subject, own, layers=window, per_layer=per_layer)[columns]
+        for window in ([1, 3], [3, 1])
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("12", "layers = '12'; name at least one block"),
+        ([1.5], "blocks are whole numbers"),
+        ([[1], [1]], "names a window twice"),
+        ([[1], [2], [1]], "names a window twice"),
+        ([1, 1], "each once"),
+        ([[]], "at least one"),
+    ],
+)
+def test_layers_that_are_no_windows_are_refused(tiny_subject, layers, message):
+    with pytest.raises(ConfigError, match=message):
+        swept(tiny_subject, directions(tiny_subject), layers=layers)
+
+
+def test_directions_of_another_site_are_not_added_to_what_a_block_puts_out(tiny_subject):
+    own = directions(tiny_subject)
+    other = replace(own, site="mlp_out")
+    with pytest.raises(MismatchError, match="fitted at site mlp_out, but edits act on resid_post"):
+        swept(tiny_subject, other)
+    with pytest.raises(MismatchError, match="shuffled labels is of site mlp_out"):
+        swept(tiny_subject, own, controls=["shuffled"], shuffled=other)
+    with pytest.raises(ConfigError, match="shuffled labels is zero"):
+        swept(tiny_subject, own, controls=["shuffled"], shuffled=own * 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"baselines": [{"name": "x", "system": "a"}, {"name": "x", "system": "b"}]}, "'x', 'x'"),
+        ({"baselines": [{"name": "", "system": "a"}]}, "a name of its own"),
+        ({"baselines": [{"system": "a"}]}, "name .required., system, shots"),
+        ({"baselines": [{"name": "x", "sytem": "a"}]}, "name .required., system, shots"),
+        ({"readouts": []}, "no readouts"),
+        ({"controls": "random:²"}, "the number after the colon"),
+    ],
+)
+def test_what_would_mix_rows_or_measure_nothing_is_refused(tiny_subject, options, message):
+    with pytest.raises(ConfigError, match=message):
+        swept(tiny_subject, directions(tiny_subject), **options)
+
+
+def test_no_subject_is_no_sweep(tiny_subject):
+    with pytest.raises(ConfigError, match="no subject"):
+        wb.sweep([], directions(tiny_subject), readouts=[NextToken()], doses=[1])
+
+
+def test_the_drift_of_a_baseline_is_what_its_prompt_does(tiny_subject):
+    """Against itself the prompted model drifted by exactly 0."""
+    prompts = wb.PromptSet.from_records(
+        [{"id": str(n), "text": text} for n, text in enumerate(TEXTS)], text="text"
+    )
+    told = {"name": "told", "system": "a city is not in a city"}
+    table = swept(
+        tiny_subject, directions(tiny_subject), readouts=[{"name": "drift", "prompts": prompts}],
+        doses=[0.5], baselines=[told],
+    )  # fmt: skip
+
+    def logprobs(subject):
+        ids = [subject.renderer.render(text, render="chat").ids for text in TEXTS]
+        with torch.no_grad():
+            logits = [subject.model(torch.tensor([one])).logits[0, -1].double() for one in ids]
+        return torch.stack(logits).log_softmax(-1).numpy()
+
+    plain, moved = logprobs(tiny_subject), logprobs(prompted(tiny_subject, system=told["system"]))
+    expected = (np.exp(plain) * (plain - moved)).sum(-1)
+    np.testing.assert_allclose(values(table, control="prompt:told"), expected, atol=1e-5)
+    assert expected.min() > 1e-3
+    np.testing.assert_allclose(values(table, dose=0.0), 0, atol=1e-6)

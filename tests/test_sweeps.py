@@ -162,7 +162,7 @@ def test_an_ablation_at_dose_one_removes_the_coordinate(tiny_subject):
     ("options", "error", "message"),
     [
         ({"doses": []}, ConfigError, "at least one dose"),
-        ({"layers": []}, ConfigError, "layers is empty"),
+        ({"layers": []}, ConfigError, "name at least one block"),
         ({"layers": [1, [2]]}, ConfigError, "mixes blocks and windows"),
         ({"layers": [9]}, wb.WorkbenchError, "9"),
         ({"edit": "ad"}, UnknownNameError, "Did you mean 'add'"),

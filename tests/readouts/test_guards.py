@@ -123,3 +123,11 @@ def test_the_guards_of_the_real_model_are_those_of_a_working_one(real_subject):
     assert 0.7 < measured["accuracy"] < 0.95
     assert measured["repetition"] < 0.2
     assert measured["kl"] == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize(("n", "temperature"), [(1, np.nan), (2, 0.0), (1, -1.0), (0, 1.0)])
+def test_a_temperature_that_is_no_number_above_zero_is_refused(n, temperature):
+    from workbench.readouts.reply import Reply
+
+    with pytest.raises(ConfigError, match="greedy draws are all the same"):
+        Reply(n=n, temperature=temperature)

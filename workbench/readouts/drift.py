@@ -10,15 +10,17 @@ from jaxtyping import Float
 
 from workbench.errors import ConfigError
 from workbench.library import Source, open_prompts
+from workbench.models.prompted import Prompted
 from workbench.registry import READOUTS
-from workbench.types import LogitsRead, Measurement, Request, Subject, ndarray
+from workbench.types import LogitsRead, Measurement, Renderer, Request, Subject, ndarray
 
 
 @READOUTS.register("drift")
 class Drift:
     """KL(unedited || edited) in nats over the whole vocabulary, at the first token of the reply.
 
-    The unedited distribution is read once, when the requests are made, from the same subject.
+    The unedited distribution is read once, when the requests are made, from the same subject. Of a
+    prompting baseline it is that of the model without its prompt: what the prompt itself does.
 
     Args:
         prompts: anything that ``open_prompts`` takes; harmless requests by default.
@@ -32,17 +34,21 @@ class Drift:
 
     def requests(self, subject: Subject) -> list[Request]:
         assert subject.runner is not None, "a subject gets its runner in wb.load"
-        rendered = [subject.renderer.render(item, render="chat") for item in self.prompts.items]
-        made = [
+        told = subject.renderer
+        plain = self._requests(told.renderer if isinstance(told, Prompted) else told)
+        answered = subject.runner.answer(subject, plain).values[0]
+        self._plain = {
+            request.item: np.asarray(values[0], np.float64)
+            for request, values in zip(plain, answered, strict=True)
+        }
+        return self._requests(told)
+
+    def _requests(self, renderer: Renderer) -> list[Request]:
+        rendered = [renderer.render(item, render="chat") for item in self.prompts.items]
+        return [
             Request(item, "plain", prompt.ids, (LogitsRead(),), prompt.spans)
             for item, prompt in zip(self.prompts.ids, rendered, strict=True)
         ]
-        answered = subject.runner.answer(subject, made).values[0]
-        self._plain = {
-            request.item: np.asarray(values[0], np.float64)
-            for request, values in zip(made, answered, strict=True)
-        }
-        return made
 
     def score(
         self, requests: Sequence[Request], answers: Sequence[Sequence[Any]]

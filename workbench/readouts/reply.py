@@ -39,7 +39,7 @@ class Reply:
         seed: int = 0,
         render: str = "chat",
     ) -> None:
-        if n < 1 or (n > 1 and temperature <= 0):
+        if n < 1 or not temperature >= 0 or (n > 1 and temperature == 0):
             raise ConfigError(
                 f"n = {n} at temperature {temperature}; greedy draws are all the same, so give "
                 "n = 1 or a temperature above 0"

@@ -62,7 +62,7 @@ class Controls:
 def _count(word: int | str, number: str) -> int:
     if number == "":
         return 1 if word == "layers" else RANDOM
-    if not number.isdigit():
+    if not number.isdecimal() or not number.isascii():
         raise ConfigError(f"control {word!r}; the number after the colon is 0 or more")
     return int(number)
 
@@ -156,9 +156,16 @@ def _shuffled(own: Steering, window: tuple[int, ...], shuffled: Directions | Non
             f"shuffled labels' directions are {', '.join(shuffled.names)}; one is called {name!r}"
         )
     own.model.refuse_other(shuffled.model, "the direction of shuffled labels")
+    if shuffled.site != own.site:
+        raise MismatchError(
+            f"the direction of shuffled labels is of site {shuffled.site}, {own.label} of "
+            f"{own.site}; fit both at one"
+        )
     drawn = shuffled[name].select(window)
     rows = own.rows(window)
     lengths = np.linalg.norm(own.vectors[:, rows], axis=-1, keepdims=True)
     sizes = np.linalg.norm(drawn.vectors, axis=-1, keepdims=True)
+    if not sizes.all():
+        raise ConfigError("the direction of shuffled labels is zero at a layer; fit it anew")
     norms = None if own.norms is None else own.norms[rows]
     return replace(drawn, vectors=drawn.vectors / sizes * lengths, norms=norms)

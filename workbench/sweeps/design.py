@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from workbench.directions import Directions, thresholds
 from workbench.directions.linear_map import LinearMap
 from workbench.engine.norms import residual_norms
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, MismatchError
 from workbench.interventions import Gap, Intervention
 from workbench.registry import EDITS
 from workbench.sweeps.controls import RANDOM, Controls, Steering, order_of, versions
@@ -21,6 +22,7 @@ from workbench.types import ActivationsLike, Arm, Subject
 Layers = Sequence[Any]
 """Block indices, or windows of them."""
 PERCENTILE = "percentile"
+SITE = "resid_post"
 SIDES = ("floor", "ceiling")
 PER_LAYER = ("accumulate", "residual_target")
 
@@ -150,6 +152,11 @@ class Design:
     def _check(self, directions: Steering) -> None:
         """Refuse what would sweep nothing, or the wrong thing, without a word."""
         EDITS.factory(self.edit)
+        if directions.site != SITE:
+            raise MismatchError(
+                f"{directions.label} was fitted at site {directions.site}, but edits act on "
+                f"{SITE}, what a block puts out; fit it there"
+            )
         if not len(self.doses):
             raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
         if self.edit == "cap" and not self.thresholds and self.unit != PERCENTILE:
@@ -168,6 +175,12 @@ class Design:
             raise ConfigError(
                 f"per_layer {self.per_layer!r} for {self.edit}; give {' or '.join(PER_LAYER)}, the "
                 "second for add alone"
+            )
+        names = [one.name for one in self.baselines]
+        if not all(names) or len(set(names)) < len(names):
+            raise ConfigError(
+                f"baselines are called {', '.join(map(repr, names))}; give each a name of its own, "
+                "or their rows would be one"
             )
         if self.unit == PERCENTILE:
             self._check_percentiles(numbers)
@@ -190,13 +203,19 @@ class Design:
 
 def _windows(directions: Steering, layers: Layers | None) -> list[tuple[int, ...]]:
     chosen = list(directions.layers) if layers is None else list(layers)
-    if not chosen:
-        raise ConfigError("layers is empty; name at least one block")
+    if not chosen or isinstance(layers, str):
+        raise ConfigError(f"layers = {layers!r}; name at least one block, as in [14, 15]")
     nested = [isinstance(entry, Sequence) for entry in chosen]
     if any(nested) and not all(nested):
         raise ConfigError(f"layers = {chosen!r} mixes blocks and windows; give one or the other")
     windows: list[Any] = chosen if all(nested) else [chosen]
-    return [tuple(int(layer) for layer in window) for window in windows]
+    try:
+        found = [tuple(index(layer) for layer in window) for window in windows]
+    except TypeError as error:
+        raise ConfigError(f"layers = {chosen!r}: {error}; blocks are whole numbers") from None
+    if len(set(found)) < len(found):
+        raise ConfigError(f"layers = {chosen!r} names a window twice; give each once")
+    return found
 
 
 def _idle(settings: Settings) -> Settings:
@@ -228,7 +247,7 @@ def amounts(
     raw = np.array([edit.dose for edit in arm])
     norm = None
     if steering.norms is not None:
-        rows = [steering.layers.index(layer) for layer in settings.window]
+        rows = [steering.layers.index(edit.layer) for edit in arm]
         norm = float((raw / steering.norms[rows]).mean())
     gap = float(raw.mean()) / settings.gap.value if settings.gap is not None else None
     return float(raw.mean()), norm, gap

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.directions import Directions
 from workbench.engine.answer import plan_for
+from workbench.errors import ConfigError
 from workbench.interventions import Gap
 from workbench.models.prompted import prompted
 from workbench.readouts.ask import Asked, Outcome, ReadoutLike, ask_all
@@ -88,12 +89,14 @@ def sweep(
     """
     import pandas as pd
 
-    asked_for = [one if isinstance(one, Baseline) else Baseline(**one) for one in baselines]
+    asked_for = [one if isinstance(one, Baseline) else _baseline(one) for one in baselines]
     design = Design(
         doses, edit, layers, unit, gap, scope, controls, seed, thresholds, shuffled, asked_for,
         per_layer, side, calibration,
     )  # fmt: skip
     subjects = [subject] if isinstance(subject, Subject) else list(subject)
+    if not subjects:
+        raise ConfigError("no subject; give one model, or several")
     frames = []
     for place, one in enumerate(subjects):
         asked, windows = lay_out(one, directions, readouts, design)
@@ -161,6 +164,8 @@ def lay_out(
     subject: Subject, directions: Steering, readouts: Sequence[ReadoutLike], design: Design
 ) -> tuple[Asked, list[Window]]:
     """Return what is asked and under which arms."""
+    if not readouts:
+        raise ConfigError("no readouts; give at least one, such as readouts=['trust_game']")
     windows = design.windows(subject, directions)
     asked = watch(Asked.of(subject, readouts), windows, subject.width)
     if design.per_layer == "residual_target":
@@ -218,6 +223,13 @@ def tabulate(
                 for baseline, outcome in told
             ]  # fmt: skip
     return pd.concat(frames, ignore_index=True)
+
+
+def _baseline(given: Mapping[str, Any]) -> Baseline:
+    known = ("name", "system", "shots")
+    if "name" not in given or not set(given) <= set(known):
+        raise ConfigError(f"baseline {dict(given)!r}; keys are name (required), system, shots")
+    return Baseline(**given)
 
 
 def _part(
