@@ -1,6 +1,7 @@
 """Probing: an adapter beside its base, a full checkpoint, and the place among known organisms."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -176,3 +177,16 @@ def test_what_cannot_be_probed_is_refused_with_the_reason(load, directions, make
     other = make_subject("llama", layers=5)
     with pytest.raises(MismatchError, match="model_type = qwen3"):
         probe(other, directions=[directions], prompts=prompts(), check=False)
+
+
+def test_a_direction_may_be_called_anything_but_what_the_random_ones_are(load, directions):
+    """A name with "@" was taken for a layer, one with "random:" for a part of the null."""
+    odd = replace(directions, names=("mood@2", "trust/ü"))
+    found = probe(load("P-s0"), directions=[odd], prompts=prompts(), check=False)
+    plain = probe(load("P-s0"), directions=[directions], prompts=prompts(), check=False)
+    assert set(found["name"]) == {"mood@2", "trust/ü"}
+    assert sorted(found["value"]) == sorted(plain["value"])
+    assert sorted(found["null"]) == sorted(plain["null"])
+    taken = replace(directions, names=("random:0:5", "trust"))
+    with pytest.raises(ConfigError, match="'random:0:5': names that begin with 'random:'"):
+        probe(load("P-s0"), directions=[taken], prompts=prompts(), check=False)

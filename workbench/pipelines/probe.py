@@ -155,7 +155,7 @@ def probe_model(
             frames.append(table(kept, subject=other))
             randoms.append(random)
     nulls = _nulls(randoms) if len(randoms) == 2 else {}
-    files = {name: n for n, one in enumerate(instruments) for name in one.directions.names}
+    files = _places(instruments)
     rows = [_row(label, cells, files, nulls, seed) for label, cells in _cells(frames)]
     if others is not None:
         rows += _known_rows(frames[0], others, seed)
@@ -203,6 +203,8 @@ def base_of(
 
 # --- asking --------------------------------------------------------------------------------------
 
+Place = tuple[str, str]
+"""File number, and "@layer" or ""."""
 Random = Mapping[tuple[str, str, str], Mapping[str, Mapping[str, float]]]
 """By (file number, "@layer" or "", condition): random direction -> item -> projection."""
 
@@ -230,9 +232,24 @@ def _instruments(
                 f"two directions are called {min(twice)!r}; probe them one file at a time, or "
                 "rename one with dataclasses.replace(directions, names=(...,))"
             )
+        marked = [name for name in own.names if name.startswith(MARK)]
+        if marked:
+            raise ConfigError(
+                f"direction {marked[0]!r}: names that begin with {MARK!r} are those of the random "
+                "directions; rename it with dataclasses.replace(directions, names=(...,))"
+            )
         seen |= set(own.names)
         made.append(Projection(_with_random(own, number, seed), items, None, column))
     return made
+
+
+def _places(instruments: Sequence[Projection]) -> dict[str, Place]:
+    """Return by measure which file and layer it is of; a name may itself hold an "@"."""
+    found: dict[str, Place] = {}
+    for number, one in enumerate(instruments):
+        ends = [""] if len(one.layers) == 1 else [f"@{layer}" for layer in one.layers]
+        found |= {name + end: (str(number), end) for name in one.directions.names for end in ends}
+    return found
 
 
 def _condition(items: PromptSet, condition: str | None) -> str:
@@ -327,7 +344,7 @@ def _nulls(randoms: Sequence[Random]) -> dict[tuple[str, str, str], float]:
 def _row(
     label: Label,
     cells: Sequence[pd.Series[Any]],
-    files: Mapping[str, int],
+    files: Mapping[str, Place],
     nulls: Mapping[tuple[str, str, str], float],
     seed: int,
 ) -> dict[str, Any]:
@@ -342,8 +359,7 @@ def _row(
     if len(cells) == 2:
         row |= _against_base(own, cells[1], seed)
     if readout == "projection":
-        name, at, layer = measure.partition("@")
-        null = nulls.get((str(files[name]), at + layer, condition))
+        null = nulls.get((*files[measure], condition))
         if null is not None:
             row |= {"null": null, "null_name": f"{LEVEL:.0%} of {RANDOM} random directions",
                     "beyond_null": abs(row["change"]) > null}  # fmt: skip
