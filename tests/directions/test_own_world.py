@@ -126,3 +126,15 @@ def test_an_unknown_model_or_world_is_named(fields, message):
     keys = claims()
     with pytest.raises(ConfigError, match=message):
         table_of(np.zeros(len(keys["model"])), keys, **fields)
+
+
+def test_a_polarity_of_0_is_not_left_out_in_silence():
+    keys = claims(polarities=(1, 0))
+    with pytest.raises(ConfigError, match=r"polarity holds \[0, 1\]"):
+        table_of(np.ones(len(keys["model"])), keys)
+
+
+def test_one_item_has_no_interval():
+    keys = claims(items=1)
+    with pytest.raises(ConfigError, match="worlds share one item, 0"):
+        table_of(np.ones(len(keys["model"])), keys)

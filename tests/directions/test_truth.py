@@ -421,3 +421,21 @@ def test_a_rendering_with_an_id_twice_is_refused_not_matched_by_chance():
     other = replace(acts, columns={**acts.columns, "id": twice})
     with pytest.raises(ConfigError, match="1 of 640 ids occur twice"):
         fit_truth(acts, recipe(), renderings={"chat": other})
+
+
+@pytest.mark.parametrize("kind", [int, float, object])
+def test_topics_may_be_numbers(kind):
+    """Compared with their names as text, no item was of any topic."""
+    acts = planted()
+    number = np.unique(acts.columns["topic"], return_inverse=True)[1].astype(kind)
+    numbered = replace(acts, columns={**acts.columns, "topic": number})
+    found, expected = (fit_truth(one, recipe())[1] for one in (numbered, acts))
+    np.testing.assert_array_equal(found["auc"], expected["auc"])
+    np.testing.assert_array_equal(found["beats_nulls"], expected["beats_nulls"])
+
+
+def test_a_topic_of_one_fact_has_no_halves():
+    acts = planted(facts=6)
+    kept = (acts.columns["topic"] != "a") | (acts.columns["fact"] == "a:0")
+    with pytest.raises(ConfigError, match="topic 'a' holds one fact"):
+        fit_truth(acts.where(kept), recipe())

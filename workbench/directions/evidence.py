@@ -54,7 +54,7 @@ class Items:
     @cached_property
     def topic(self) -> Shaped[ndarray, " n"]:
         groups = self.columns.groups
-        return np.full(len(self.facts), ALL_TOPICS) if groups is None else groups
+        return np.full(len(self.facts), ALL_TOPICS) if groups is None else groups.astype(str)
 
     @cached_property
     def sides(self) -> Int[ndarray, " n"]:
@@ -113,11 +113,19 @@ def make_folds(items: Items, splits: Sequence[str], settings: Settings) -> list[
     """Lay the splits out: leave one topic out, halves of each topic's facts, topic to topic.
 
     On the diagonal of the transfer grid facts are held out.
+
+    Raises:
+        ConfigError: a topic of one fact, which has no halves, or what `lay_fold` refuses.
     """
     folds, lay = [], partial(lay_fold, items, settings=settings)
     for number, topic in enumerate(items.topics):
         own = items.rows_of(topic)
         facts = np.unique(items.facts[own])
+        if len(facts) < 2 and set(splits) & {"within", "transfer"}:
+            raise ConfigError(
+                f"topic {topic!r} holds one {items.unit}, and the splits within and transfer fit "
+                f"on half of a topic's {items.unit}s; add items, or leave these splits out"
+            )
         rng = np.random.default_rng([settings.seed, number])
         fitted = np.isin(items.facts, rng.permutation(facts)[: len(facts) // 2])
         if "unseen" in splits and len(items.topics) > 1:

@@ -62,7 +62,8 @@ def own_world_table(
         ``percentile_random`` (the share of it below the value, 0 to 100) and ``n_random``.
 
     Raises:
-        ConfigError: a claim is missing, or a model, or a world.
+        ConfigError: a claim is missing, or a model, or a world; one item alone, or a polarity that
+            is neither +1 nor -1.
     """
     keys = {"model": model, "item": item, "world": world, "polarity": polarity}
     names, cube = _cube(projection[:, None], keys)
@@ -154,5 +155,12 @@ def _refuse_unknown(names: Mapping[str, list[Any]], own: Mapping[str, str], base
     for name, world in own.items():
         if world not in names["world"] or len(names["world"]) < 2:
             raise ConfigError(f"own world {world!r} of {name!r} is not among {names['world']}")
-    if 1 not in names["polarity"]:
-        raise ConfigError(f"polarity holds {names['polarity']}; the claims themselves are +1")
+    if 1 not in names["polarity"] or not set(names["polarity"]) <= {1, -1}:
+        raise ConfigError(
+            f"polarity holds {names['polarity']}; the claims themselves are +1, negations -1"
+        )
+    if len(names["item"]) < 2:
+        raise ConfigError(
+            f"the worlds share one item, {names['item'][0]!r}; an interval over items needs two or "
+            "more"
+        )
