@@ -1,1 +1,1 @@
-"""The explorer: three pages over a folder of runs, and the server behind them."""
+"""The explorer: pages over a folder of runs, and the server behind them."""

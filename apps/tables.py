@@ -263,15 +263,6 @@ def _interval(values: np.ndarray, unit: str) -> dict[str, Any]:
     }
 
 
-def results_of(entry: Entry) -> pd.DataFrame:
-    """Return the results table of a measure or sweep run.
-
-    Raises:
-        FormatError: it is absent, damaged, half-written or of another version.
-    """
-    return _results(entry.path / RESULTS, *file_stamp(entry.path / RESULTS))
-
-
 @functools.lru_cache(maxsize=32)
 def _results(path: Path, size: int, modified: int) -> pd.DataFrame:  # noqa: ARG001 (the key)
     return read_results(path)

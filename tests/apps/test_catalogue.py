@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from workbench_apps import tables
+from workbench_apps import doses, tables
 from workbench_apps.catalogue import EVIDENCE, RESULTS, read_catalogue
 
 from workbench.errors import ConfigError, FormatError, MismatchError
@@ -88,7 +88,7 @@ def test_a_damaged_table_names_its_path(writers, tmp_path, content):
     with pytest.raises(FormatError, match=r"evidence\.parquet"):
         tables.evidence_of(catalogue.entry(fit.name))
     with pytest.raises(FormatError, match=r"results\.parquet"):
-        tables.results_of(catalogue.entry(sweep.name))
+        doses.sweep_of(catalogue.entry(sweep.name))
 
 
 def test_a_truncated_store_is_refused(writers, tmp_path):

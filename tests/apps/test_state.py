@@ -3,9 +3,10 @@
 import pytest
 from workbench_apps import polygon
 from workbench_apps.catalogue import read_catalogue
-from workbench_apps.page_states import DoseState, MapState, TruthState
+from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
 from workbench_apps.state import EVERY, parse_search
 
+STATES = (MapState, TruthState, DoseState, ProbeState)
 TRIANGLE = "pca~2~0,0;1,0;0,1"
 
 
@@ -15,7 +16,7 @@ def catalogue(full_root):
 
 
 def test_a_default_state_needs_no_address(catalogue):
-    assert [S(catalogue).search() for S in (MapState, TruthState, DoseState)] == ["", "", ""]
+    assert {S(catalogue).search() for S in STATES} == {""}
 
 
 def test_defaults_answer_the_question_of_the_page(catalogue):
@@ -98,7 +99,7 @@ def test_a_selection_survives_the_layer_it_was_drawn_in(catalogue):
 
 def test_states_of_an_empty_root_are_empty_and_whole(tmp_path):
     catalogue = read_catalogue(tmp_path / "absent")
-    for kind in (MapState, TruthState, DoseState):
+    for kind in STATES:
         state = kind(catalogue)
         assert state.query() == {}
         assert all(getattr(state, name) in ("", "claim") for name in state.fields)
