@@ -57,7 +57,8 @@ def test_the_overview_lists_runs_and_links_to_what_they_show(served, open_page):
     page = open_page(served.url + "/")
     settled(page, "240 items at 6 layers")
     settled(page, "AUC at layer 3")
-    settled(page, "6 runs")
+    settled(page, "7 runs")
+    settled(page, "nearest to P: 0.25")
     page.get_by_role("link", name="Truth").last.click()
     page.wait_for_url(re.compile("/truth"))
     settled(page, "Every topic at the chosen layer")
@@ -148,6 +149,30 @@ def test_dose_judges_the_guarded_doses_and_shows_replies_side_by_side(served, op
     page.get_by_role("columnheader", name="truth +8 (random:0)").wait_for()
 
 
+def test_the_probe_page_shows_the_doctor_the_null_and_the_nearest_organism(served, open_page):
+    page = open_page(served.url + "/")
+    settled(page, "240 items at 6 layers")
+    page.keyboard.press("5")
+    page.wait_for_url(re.compile("/probe"))
+    settled(page, "2 checks passed")
+    settled(page, "1 of 4 readings of directions beyond random ones")
+    page.get_by_role("cell", name="±0.5 (beyond)").wait_for()
+    assert page.get_by_role("cell", name="±0.5 (within)").count() == 3
+    page.get_by_role("img", name=re.compile("2 known, nearest P at 0.25")).wait_for()
+    page.get_by_role("img", name=re.compile("truth@3, change from the base")).wait_for()
+
+
+def test_every_control_of_a_sweep_is_drawn_and_listed(serve, writers, tmp_path, open_page):
+    writers.write_rows(tmp_path, writers.every_control())
+    page = open_page(serve(tmp_path).url + "/dose")
+    settled(page, "Other controls")
+    page.get_by_role("img", name=re.compile("also layers:0, layers:1, prompt:kind")).wait_for()
+    page.get_by_role("cell", name="prompt: kind", exact=True).first.wait_for()
+    page.get_by_role("button", name=re.compile("theme", re.I)).click()
+    wait_for_query(page, theme="dark")
+    page.get_by_role("img", name=re.compile("also layers:0, layers:1, prompt:kind")).wait_for()
+
+
 BAD = {
     "/map?layer=99": "layer=99",
     "/map?run=nope": "run=nope",
@@ -156,6 +181,7 @@ BAD = {
     "/map?colour=topic": "unknown setting colour",
     "/truth?topic=cooking": "topic=cooking",
     "/dose?condition=ghost": "condition=ghost",
+    "/probe?direction=ghost": "direction=ghost",
     "/?theme=sepia": "theme=sepia",
 }
 
@@ -178,11 +204,11 @@ def test_a_later_session_works_after_an_earlier_one_is_gone(serve, full_root, op
         settled(open_page(alone.url + path), words)
 
 
-@pytest.mark.parametrize("path", ["/", "/map", "/truth", "/dose"])
+@pytest.mark.parametrize("path", ["/", "/map", "/truth", "/dose", "/probe"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page, path, theme):
     page = open_page(f"{served.url}{path}?theme={theme}", phone=True)
-    page.wait_for_timeout(1000)
+    page.get_by_role("heading", level=2).first.wait_for()
     page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
     assert no_sideways_scroll(page)
     background = page.locator("main").evaluate("it => getComputedStyle(it).backgroundColor")
@@ -191,7 +217,7 @@ def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(served, open_page,
 
 def test_a_narrow_window_starts_with_the_sidebar_closed(served, open_page):
     page = open_page(served.url + "/map", width=390)
-    page.wait_for_timeout(1000)
+    page.get_by_role("heading", level=2).first.wait_for()
     page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
     assert no_sideways_scroll(page)
     page.get_by_role("button", name=re.compile("drawer", re.I)).click()
@@ -221,10 +247,11 @@ def test_the_theme_button_repaints_the_figures_and_is_kept_in_the_address(served
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/", "What is missing"),
+        ("/", "Not here yet"),
         ("/map", "Here would be activations"),
         ("/truth", "Here would be evidence"),
         ("/dose", "Here would be a dose sweep"),
+        ("/probe", "Here would be a checkpoint beside its base"),
     ],
 )
 def test_an_empty_root_says_what_to_run(serve, tmp_path_factory, open_page, path, words):
@@ -232,7 +259,8 @@ def test_an_empty_root_says_what_to_run(serve, tmp_path_factory, open_page, path
         serve.empty = serve(tmp_path_factory.mktemp("empty"))
     page = open_page(serve.empty.url + path)
     settled(page, words)
-    settled(page, "workbench run studies/demo.toml")
+    command = "workbench probe MODEL" if path == "/probe" else "workbench run studies/demo.toml"
+    settled(page, command)
 
 
 def test_a_broken_file_makes_one_card_and_the_rest_of_the_page_lives(
