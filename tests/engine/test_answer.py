@@ -237,6 +237,17 @@ def test_one_token_prompts_and_an_edit_that_reaches_nothing_is_refused(tiny_subj
         RUNNER.answer(tiny_subject, [request], [(make_edit("add", 1, 1.0),)])
 
 
+def test_counts_of_edits_that_spare_the_prompt_stay_with_them(tiny_subject, make_edit):
+    """On a kept cache the edits of one block have other places among those of the prompt."""
+    early = make_edit("add", 2, -1.0, "user", seed=1)
+    arms = [(), (early,), (make_edit("add", 2, 6.0, "generated"), early)]
+    reads = (CandidatesRead(((7, 8, 9),), (2,)),)
+    request = Request("a", "c", tuple(range(5, 15)), reads, {"user": ((2, 6),)})
+    got = RUNNER.answer(tiny_subject, [request], arms)
+    assert got.counted == [0, 4, 4 + 3]
+    assert got.realised == pytest.approx([0.0, -1.0, (4 * -1.0 + 3 * 6.0) / 7], abs=1e-5)
+
+
 def test_a_prompt_without_a_named_span_is_refused_by_its_id(tiny_subject, make_edit):
     reads = (CandidatesRead(((7, 8),)),)
     spoken = Request("a", "c", (5, 6, 7), reads, {"user": ((1, 2),)})

@@ -21,7 +21,7 @@ def requests_of(subject):
     read = CandidatesRead(tuple(amounts), (subject.tokenizer.eos_token_id, encode("\n")[0]))
     reads = (read, LogitsRead(), Read(layers=(10, 15, 29)))
     rendered = [subject.renderer.render(chat) for chat in CHATS]
-    return [Request(str(n), "c", one.ids, reads) for n, one in enumerate(rendered)]
+    return [Request(str(n), "c", one.ids, reads, one.spans) for n, one in enumerate(rendered)]
 
 
 def test_answers_equal_the_plain_way(real_subject, make_edit, oracle):
@@ -33,6 +33,7 @@ def test_answers_equal_the_plain_way(real_subject, make_edit, oracle):
         (),
         (edit("add", 15, 30.0, "all"),),
         (edit("cap", 20, 1.0, "last", **band), edit("ablate", 22, 1.0, "all+first")),
+        (edit("add", 15, 30.0, "user+generated"), edit("add", 20, 20.0, "prompt")),
     ]
     requests = requests_of(real_subject)
     got = RUNNER.answer(real_subject, requests, arms)
@@ -46,15 +47,19 @@ def test_answers_equal_the_plain_way(real_subject, make_edit, oracle):
     assert np.abs(got.values[1][0][0] - got.values[0][0][0]).max() > 0.05
 
 
-def test_a_steered_text_is_the_same_with_and_without_a_cache(real_subject, make_edit):
-    rendered = real_subject.renderer.render(CHATS[1])
-    ids = torch.tensor([rendered.ids])
-    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 2}
+@pytest.mark.parametrize(("scope", "beams"), [("last", 1), ("generated", 1), ("user+generated", 2)])
+def test_a_steered_text_is_the_same_with_and_without_a_cache(scope, beams, real_subject, make_edit):
+    ids = real_subject.encode(CHATS[1:]).input_ids
+    options = {
+        "max_new_tokens": 6, "do_sample": False, "pad_token_id": 2, "num_beams": beams,
+        "num_return_sequences": beams, "attention_mask": torch.ones_like(ids),
+    }  # fmt: skip
     texts = []
-    with RUNNER.intervene(real_subject, [(make_edit("add", 15, 60.0, "last", width=576),)]):
-        for cached in (True, False):
+    with RUNNER.intervene(real_subject, [(make_edit("add", 15, 60.0, scope, width=576),)]):
+        for cached in ({}, {"use_cache": False}, {"prefill_chunk_size": 4}):
             with torch.no_grad():
-                texts.append(real_subject.model.generate(ids, use_cache=cached, **options))
+                texts.append(real_subject.model.generate(ids, **cached, **options))
     plain = real_subject.model.generate(ids, **options)
     assert torch.equal(texts[0], texts[1])
+    assert torch.equal(texts[0], texts[2])
     assert not torch.equal(texts[0], plain)
