@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.effects import Guard, How, changes, control_slopes, sensitivity, slopes
+from workbench.effects import GUARDS, Guard, How, changes, control_slopes, sensitivity, slopes
 from workbench.errors import ConfigError
 from workbench.results import table
 from workbench.types import Measurement
@@ -262,3 +262,9 @@ def test_controls_without_a_zero_dose_have_no_slope_either():
         rows = table_[~((table_["readout"] == "perplexity") & (table_["dose"] == 0))]
         with pytest.raises(ConfigError, match="no zero dose"):
             control_slopes(rows, how=FAST)
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.readout)
+def test_a_guard_passes_its_own_zero_dose_where_that_is_zero_too(guard):
+    assert guard.passes(0.0, 0.0)
+    assert not guard.passes(np.nan, 0.0)

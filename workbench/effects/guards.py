@@ -37,7 +37,8 @@ class Guard:
         within = self.least <= own <= self.most
         if not np.isfinite(zero):
             return within
-        return within and own <= zero * self.times and own >= zero - self.drop
+        most = zero * self.times if np.isfinite(self.times) else np.inf  # 0 times inf is no number
+        return within and zero - self.drop <= own <= most
 
 
 GUARDS = (
