@@ -108,6 +108,7 @@ def test_a_sweep_file_writes_every_dose_and_its_controls(run, tiny_folder, state
     assert code == 0, out + err
     assert "1 request x 7 arms" in out
     assert "the plain way" in out
+    assert "⟦" in out  # which tokens are edited, marked in the first prompts
     code, out, err = run("sweep", "sweep.toml", "--json")
     assert code == 0, out + err
     frame = pd.read_parquet(f"{json.loads(out)['path']}/results.parquet")

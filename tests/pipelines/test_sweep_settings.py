@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from workbench.directions import Directions, LinearMap
 from workbench.errors import FormatError
 from workbench.pipelines.settings import SweepConfig
-from workbench.pipelines.sweeping import sweep_parts
+from workbench.pipelines.sweeping import GUARDS, guarded_readouts, sweep_parts
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MAP, DIRECTIONS = (str(FIXTURES / f"{kind}_v1.safetensors") for kind in ("map", "directions"))
@@ -50,3 +50,16 @@ def test_a_number_that_is_none_is_refused():
         parts(directions=DIRECTIONS, edit="replace", value="mean")
     with pytest.raises(ValidationError):
         parts(directions=DIRECTIONS, edit="rescale", factor=float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("scope", "left_out"), [("all", set()), ("user+generated", {"perplexity", "capability"})]
+)
+def test_guards_on_plain_texts_stay_away_where_the_scope_names_a_part_of_a_chat(scope, left_out):
+    config = SweepConfig(
+        model="m", directions="d", readouts=["trust_game", "drift"], doses=[1.0], scope=scope
+    )
+    asked = guarded_readouts(config)
+    assert asked[:2] == ["trust_game", "drift"]
+    assert set(asked[1:]) == set(GUARDS) - left_out
+    assert len(asked) == len(set(asked))

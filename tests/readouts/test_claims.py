@@ -141,8 +141,8 @@ def test_an_advantage_is_what_a_claim_has_over_the_other_worlds_in_the_same_word
         totals = [r.extra["tokens"] * (rng.normal() + shift(r)) for r in requests]
         return readout.score(requests, [(np.array([total]),) for total in totals])
 
-    plain = scored(["advantage"], lambda r: 0)
-    both = scored(["loglik", "advantage"], lambda r: 7)  # shared by all: it drops out
+    plain = scored(["advantage"], lambda _r: 0)
+    both = scored(["loglik", "advantage"], lambda _r: 7)  # shared by all: it drops out
     kept = [m for m in both if m.measure == "advantage"]
     np.testing.assert_allclose([m.value for m in kept], [m.value for m in plain], atol=1e-9)
     assert len(kept) == len(both) / 2 == 112

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.config import parse
 from workbench.errors import ConfigError
 from workbench.files import write_bytes
+from workbench.interventions.scope import parse_scope
 from workbench.library import sources
 from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs, save_results
 from workbench.pipelines.settings import GapConfig, GenerateConfig, SweepConfig
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 GUARDS = ("perplexity", "repetition", "drift", "capability")
 """Readouts that say whether the model still works at a dose."""
+BARE_GUARDS = ("perplexity", "capability")
+"""Those of them whose prompts are plain texts."""
 GAP = "gap.json"
 SAME = ("doses", "edit", "unit", "scope", "controls", "seed", "per_layer", "side")
 
@@ -63,10 +66,15 @@ def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
 
 
 def guarded_readouts(config: SweepConfig) -> list[ReadoutLike]:
-    """Return what is asked for, and the guards that are not named there."""
+    """Return what is asked for, and the guards that are not named there.
+
+    Guards on bare texts are left out where the scope names a part of a chat, which texts lack.
+    """
     asked: list[ReadoutLike] = list(config.readouts)
     named = {one if isinstance(one, str) else one.get("name") for one in config.readouts}
-    return asked + [name for name in GUARDS if config.guards and name not in named]
+    parts = set(parse_scope(config.scope).spans) - {"content"}
+    left_out = {*named, *(BARE_GUARDS if parts else ())}
+    return asked + [name for name in GUARDS if config.guards and name not in left_out]
 
 
 def run_sweep(
@@ -138,13 +146,15 @@ def _gap(config: SweepConfig, asked: GapConfig, directions: Steering, layers: An
 def preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
     """Plan the sweep: loads the model for its tokenizer and shape, and runs nothing."""
     from workbench import api
+    from workbench.engine.preview import preview
     from workbench.sweeps import plan_sweep
 
     directions, readouts, design = sweep_parts(config)
     if config.unit == "gap":
         design = replace(design, unit="norm")  # the gap is not known yet; as many arms
     subject = api.load(config.model, check=False, **config.options())
-    return {"plan": plan_sweep(subject, directions, readouts, design)}
+    edited = str(preview(subject, config.scope, readouts[0].requests(subject), n=2))
+    return {"plan": [*plan_sweep(subject, directions, readouts, design), edited]}
 
 
 # --- replies -------------------------------------------------------------------------------------
