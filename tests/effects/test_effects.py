@@ -132,6 +132,7 @@ def test_a_guard_that_measured_nothing_valid_fails():
     row = slopes(frame, how=FAST).set_index("readout").loc["game"]
     assert row["verdict"] == "not judged: no guarded dose"
     assert row["n"] == 0
+    assert row["band_name"] == "none: no guarded dose"
 
 
 def test_the_share_of_the_gap_counts_doses_within_one_realised_gap_alone():

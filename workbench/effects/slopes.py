@@ -135,6 +135,8 @@ def _row(
     randoms = [name for name in curve["control"].unique() if name.startswith("random:")]
     drawn = [float(_unit_slopes(curve, zero, name, doses)[0].mean()) for name in randoms if doses]
     told["band"], told["band_name"] = band(drawn, how.level)
+    if not doses:
+        told["band_name"] = "none: no guarded dose"
     told["beyond_band"] = bool(np.isfinite(told["band"]) and abs(told["slope"]) > told["band"])
     told["rho"], told["monotone"] = _order(kept, told["slope"])
     return {**told, "verdict": _verdict(told, bool(doses))}
