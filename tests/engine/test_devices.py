@@ -17,7 +17,10 @@ IDS = ((7, 8, 9), (40, 41, 42, 43, 44, 45, 46, 47, 48), (20, 21, 22, 23, 24))
 CLOSE = {"rtol": 0, "atol": 2e-4}
 
 needs = {
-    cards: pytest.mark.skipif(torch.cuda.device_count() < cards, reason=f"needs {cards} GPUs")
+    cards: [
+        pytest.mark.gpu,
+        pytest.mark.skipif(torch.cuda.device_count() < cards, reason=f"needs {cards} GPUs"),
+    ]
     for cards in (1, 2)
 }
 CARDS = [pytest.param(cards, marks=needs[cards]) for cards in (1, 2)]

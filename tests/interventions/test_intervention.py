@@ -120,8 +120,8 @@ def test_layers_are_named_once_each(layers, truth):
 
 
 def test_unknown_scopes_edits_and_units_are_refused(truth):
-    with pytest.raises(UnknownNameError, match="unknown scope 'user'"):
-        Intervention.add(truth, scope="user")
+    with pytest.raises(UnknownNameError, match="unknown scope 'usr'"):
+        Intervention.add(truth, scope="usr")
     with pytest.raises(UnknownNameError, match="unknown edit 'rotate'"):
         Intervention.of("rotate", truth)
     with pytest.raises(ValueError, match="expected one of raw, norm, gap"):

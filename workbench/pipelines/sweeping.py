@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.config import parse
 from workbench.errors import ConfigError
 from workbench.files import write_bytes
-from workbench.interventions.scope import parse_scope
 from workbench.library import sources
 from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs, save_results
 from workbench.pipelines.settings import GapConfig, GenerateConfig, SweepConfig
@@ -70,6 +69,8 @@ def guarded_readouts(config: SweepConfig) -> list[ReadoutLike]:
 
     Guards on bare texts are left out where the scope names a part of a chat, which texts lack.
     """
+    from workbench.interventions.scope import parse_scope
+
     asked: list[ReadoutLike] = list(config.readouts)
     named = {one if isinstance(one, str) else one.get("name") for one in config.readouts}
     parts = set(parse_scope(config.scope).spans) - {"content"}
