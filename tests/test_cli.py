@@ -225,6 +225,7 @@ class Broken(TrustGame):
 """
 
 
+@pytest.mark.thorough
 def test_with_json_an_error_that_nobody_foresaw_is_an_object_too_beside_its_traceback(
     tiny_folder, tmp_path
 ):
@@ -364,6 +365,7 @@ def small_units(monkeypatch):
     monkeypatch.setattr("workbench.readouts.ask_units.PROMPT_TOKENS", 200)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["measure", "sweep"])
 def test_shares_of_a_readout_make_the_table_that_one_process_makes(
     run, tiny_folder, statements, tmp_path, small_units, verb
@@ -391,6 +393,7 @@ def test_shares_of_a_readout_make_the_table_that_one_process_makes(
     assert json.loads(run(*words, "--shard", "2/3", "--json")[1])["status"] == "reused"
 
 
+@pytest.mark.thorough
 def test_a_measurement_that_ended_early_goes_on_with_what_is_left(
     run, tiny_folder, tmp_path, small_units, monkeypatch
 ):
@@ -430,6 +433,7 @@ def test_a_measurement_that_ended_early_goes_on_with_what_is_left(
     assert not set(left) & set(asked)
 
 
+@pytest.mark.thorough
 def test_a_file_of_jobs_is_planned_and_fitted_by_two_workers(
     run, tiny_folder, statements, tmp_path
 ):

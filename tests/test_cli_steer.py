@@ -107,6 +107,7 @@ def test_a_fit_to_shuffled_labels_is_a_run_of_its_own_without_evidence(run, flee
     assert "leave check, renderings, split and layer out" in err
 
 
+@pytest.mark.thorough
 def test_a_sweep_measures_its_gap_and_takes_the_guards_and_says_what_doses_did(
     run, contrasted, fleet, tmp_path
 ):
@@ -146,6 +147,7 @@ def test_a_sweep_measures_its_gap_and_takes_the_guards_and_says_what_doses_did(
     assert run("effects", fleet["prompts"])[0] == 1
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_ended_half_way_goes_on_to_the_same_table(
     run, contrasted, fleet, tmp_path, monkeypatch
 ):

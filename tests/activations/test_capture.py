@@ -225,6 +225,7 @@ def test_resuming_with_other_prompts_labels_or_weights_is_refused(tmp_path):
         capture(subject, prompts, out=tmp_path)
 
 
+@pytest.mark.thorough
 def test_two_writers_side_by_side_leave_what_one_leaves(tmp_path):
     prompts = prompts_of(40)
     capture(fake_subject(), prompts, out=tmp_path / "one", shard_rows=2, budget=60)

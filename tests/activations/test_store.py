@@ -467,6 +467,7 @@ def test_a_damaged_manifest_names_itself(tmp_path):
         open_activations(tmp_path / "acts")
 
 
+@pytest.mark.thorough
 def test_threads_read_one_store_at_once(tmp_path):
     values, _, _ = write_store(tmp_path / "acts", rows=40)
     acts = open_activations(tmp_path / "acts")

@@ -89,6 +89,7 @@ def test_a_cap_in_percentiles_is_drawn_to_scale_with_its_engagement(cap):
     assert "<td>noop</td>" in rows_of(view)[2]
 
 
+@pytest.mark.thorough
 def test_training_seeds_of_an_organism_are_one_model_with_seeds_as_units(tmp_path):
     state = state_of(tmp_path, seeded())
     assert state.options("model") == {"tiny": "tiny", "P": "P · 2 seeds"}
@@ -103,6 +104,7 @@ def test_training_seeds_of_an_organism_are_one_model_with_seeds_as_units(tmp_pat
     assert "2 seeds</td>" in rows_of(view)[0]
 
 
+@pytest.mark.thorough
 def test_guards_are_those_of_the_model_on_show(tmp_path):
     rows = seeded()
     failing = rows["organism"].isna() & (rows["dose"] == 2.0)
@@ -116,6 +118,7 @@ def test_guards_are_those_of_the_model_on_show(tmp_path):
     assert kept["P"][2.0]
 
 
+@pytest.mark.thorough
 def test_several_directions_and_windows_are_chosen_one_at_a_time(tmp_path):
     both = [every_control(), every_control(direction="mood", layers="1")]
     state = state_of(tmp_path, pd.concat(both, ignore_index=True))
@@ -141,6 +144,7 @@ def test_a_sweep_opens_on_what_it_was_made_for_and_not_on_a_guard(tmp_path):
     assert state.readout == "trust_game"
 
 
+@pytest.mark.thorough
 def test_replies_beside_random_directions_show_the_first_alone(tmp_path):
     write_sweep(tmp_path)
     replies = rows_of(DoseView(DoseState(read_catalogue(tmp_path))))[-1]

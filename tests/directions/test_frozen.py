@@ -70,6 +70,7 @@ def test_a_planted_belief_is_seen_in_every_set_and_rendering_and_beats_both_null
     assert dict(zip(table["set"], table["n"], strict=True)) == {"frames": 5, "propositions": 9}
 
 
+@pytest.mark.thorough
 def test_directions_fitted_to_shuffled_labels_stand_anywhere_among_random_ones():
     """Percentiles are uniform where the model believes nothing that a direction could read."""
     ranks = []

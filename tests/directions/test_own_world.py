@@ -95,6 +95,7 @@ def test_without_negations_only_the_advantages_are_told():
     assert tuple(table["contrast"]) == CONTRASTS[:2]
 
 
+@pytest.mark.thorough
 def test_random_directions_put_an_unrelated_advantage_anywhere_in_their_band():
     keys, ranks = claims(items=5), []
     for trial in range(60):

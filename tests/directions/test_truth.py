@@ -129,6 +129,7 @@ def test_candidates_limit_the_layers(acts):
     assert set(table["layer"]) == {0, 1}
 
 
+@pytest.mark.thorough
 def test_without_signal_a_value_beats_both_nulls_about_as_seldom_as_it_should():
     beaten = []
     for seed in range(6):

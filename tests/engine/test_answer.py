@@ -48,6 +48,7 @@ def test_answers_equal_the_plain_way(
     assert difference(got[1:2], expected[:1]) > 0.05
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("budget", [1, 90])
 def test_any_budget_gives_the_same_numbers(
     budget, family, subject_of, make_requests, make_arms, difference

@@ -122,6 +122,7 @@ def test_fault_20_what_is_read_of_an_answer_are_the_states_of_its_own_tokens(
     assert len(asked) == first
 
 
+@pytest.mark.thorough
 def test_fault_21_what_merging_changes_in_bfloat16_is_reported_and_no_failure(make_subject):
     subject = make_subject("peft_llama")
     exact = {check.name: check for check in doctor(subject).checks}["merge"]

@@ -89,6 +89,7 @@ def test_any_other_failure_stays_what_it_is(tiny_subject, batch_with):
     assert not isinstance(failed.value, WorkbenchError)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_generation_halves_its_batch_and_gives_the_same_texts(temperature, tiny_subject, caplog):
     options = {"max_new_tokens": 6, "temperature": temperature, "seed": 3}
@@ -100,6 +101,7 @@ def test_generation_halves_its_batch_and_gives_the_same_texts(temperature, tiny_
     assert "going on with 1 rows at once" in caplog.text
 
 
+@pytest.mark.thorough
 def test_arms_stay_together_and_are_counted_once(tiny_subject, make_edit):
     arms = [(), (make_edit("add", 1, 5.0),), (make_edit("add", 3, -4.0, seed=2),)]
     rows = [text for text in TEXTS for _ in arms]
@@ -119,6 +121,7 @@ def test_arms_stay_together_and_are_counted_once(tiny_subject, make_edit):
         RUNNER.generate(tiny_subject, rows, max_new_tokens=5)
 
 
+@pytest.mark.thorough
 def test_generation_reads_of_an_answer_shrink_too(tiny_subject, make_edit):
     arms = [(), (make_edit("add", 1, 6.0),)]
     reads = (GenerateRead(3, 6, 1.0, seed=4),)

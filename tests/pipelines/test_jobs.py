@@ -108,6 +108,7 @@ def test_lists_give_the_full_product_each_fit_once(place):
     }
 
 
+@pytest.mark.thorough
 def test_jobs_give_what_each_fit_gives_alone(place):
     done = carry_out("fit", MANY)
     assert (done.status, done.result["jobs"]) == ("done", 17)
@@ -156,6 +157,7 @@ def test_layers_of_otherwise_equal_jobs_are_one_file_and_a_sweep_gets_no_default
     assert whole.info["layer"] == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shards", [2, 3])
 def test_shares_give_the_same_table_and_the_last_one_closes_the_run(place, shards):
     whole = carry_out("fit", MANY, root=Path("whole"))
@@ -166,6 +168,7 @@ def test_shares_give_the_same_table_and_the_last_one_closes_the_run(place, shard
     assert not (parts[0].path / ".units").exists()
 
 
+@pytest.mark.thorough
 def test_workers_give_the_same_table(place):
     whole = carry_out("fit", MANY, root=Path("whole"))
     told = []
@@ -200,6 +203,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(place):
     whole = carry_out("fit", MANY, root=Path("whole"))
     (place / "test_jobs_settings.py").write_text(f"MANY = {MANY!r}\n")
@@ -223,6 +227,7 @@ def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(place):
     frames_equal(*(pd.read_parquet(one.path / "evidence.parquet") for one in (done, whole)))
 
 
+@pytest.mark.thorough
 def test_two_processes_side_by_side_leave_one_whole_table(place):
     whole = carry_out("fit", MANY, root=Path("whole"))
     (place / "test_jobs_settings.py").write_text(f"MANY = {MANY!r}\n")

@@ -135,6 +135,7 @@ def test_a_full_checkpoint_is_probed_with_the_base_that_is_given(fleet, load, di
     np.testing.assert_allclose(beside["change"], adapter["change"], atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_the_doctor_comes_first_and_everything_is_in_the_json(load, directions):
     found = probe_model(
         load("P-s0"), directions=[directions], prompts=prompts(), readouts=["perplexity"]

@@ -122,6 +122,7 @@ print(carry_out("measure", settings, shard=sys.argv[1]).status, flush=True)
 """
 
 
+@pytest.mark.thorough
 def test_two_shares_at_once_one_of_them_killed_leave_the_whole_table(
     tiny_folder, tmp_path, monkeypatch
 ):

@@ -231,6 +231,7 @@ train(TrainConfig.model_validate_json(sys.argv[1]), sys.argv[2])
 """
 
 
+@pytest.mark.thorough
 def test_a_run_killed_by_the_system_goes_on_to_the_same_losses(settings, trained, tmp_path):
     whole, config, _ = trained
     out = tmp_path / "organism"
