@@ -1,0 +1,1 @@
+"""Corpora of synthetic documents: what is planned, who writes it, and how it is checked."""

@@ -1,0 +1,1 @@
+"""The scenario taxonomy and the phrase books that the template writer draws from."""
