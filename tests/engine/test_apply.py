@@ -40,7 +40,7 @@ def test_an_edited_batch_equals_each_row_alone(
     for row, ids in enumerate(ROWS):
         real = batch.attention_mask[row].bool()
         expected, _ = forward_plainly(subject, ids, arm)
-        torch.testing.assert_close(edited[row][real], expected, rtol=0, atol=2e-5)
+        torch.testing.assert_close(edited[row][real], expected, rtol=0, atol=1e-5)
         assert (edited[row][real][-1] - plain[row][real][-1]).abs().max() > 0.01
 
 
@@ -89,7 +89,7 @@ def test_a_cached_continuation_equals_the_whole(
         for token in more:
             out = subject.model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
             rest.append(out.logits[0])
-    torch.testing.assert_close(torch.cat(rest), expected, rtol=0, atol=2e-5)
+    torch.testing.assert_close(torch.cat(rest), expected, rtol=0, atol=1e-5)
 
 
 def test_every_row_of_a_batch_is_edited(tiny_subject, batch_with, make_edit):
@@ -113,7 +113,7 @@ def test_arms_are_rows_of_a_prompt(tiny_subject, batch_with, make_edit, forward_
     for row in range(len(batch.input_ids)):
         ids, arm = ROWS[row // 3], arms[row % 3]
         expected, _ = forward_plainly(tiny_subject, ids, arm)
-        torch.testing.assert_close(edited[row, -len(ids) :], expected, rtol=0, atol=2e-5)
+        torch.testing.assert_close(edited[row, -len(ids) :], expected, rtol=0, atol=1e-5)
     tokens = sum(len(ids) - 1 for ids in ROWS)
     assert [(row.arm, row.layer, row.edit, row.n) for row in log.rows] == [
         (1, 1, "add", tokens),
@@ -143,7 +143,7 @@ def test_nested_edits_both_act_and_leave_one_by_one(
     none = logits_of(tiny_subject, batch)
     for logits, arm in ((both, outer + inner), (one, outer), (none, ())):
         expected, _ = forward_plainly(tiny_subject, ROWS[0], arm)
-        torch.testing.assert_close(logits[0], expected, rtol=0, atol=2e-5)
+        torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-5)
 
 
 def test_capturing_inside_reads_after_the_edit_and_never_a_shared_tensor(
@@ -253,7 +253,7 @@ def test_interventions_act_together(tiny_subject, batch_with, forward_plainly):
         edited = logits_of(tiny_subject, batch_with(tiny_subject, ROWS[:1]))
     arm = tuple(edit for one in pair for edit in one.arm(tiny_subject.stamp))
     expected, _ = forward_plainly(tiny_subject, ROWS[0], arm)
-    torch.testing.assert_close(edited[0], expected, rtol=0, atol=2e-5)
+    torch.testing.assert_close(edited[0], expected, rtol=0, atol=1e-5)
 
 
 def test_vectors_move_to_a_device_once(tiny_subject, batch_with, make_edit, monkeypatch):

@@ -58,7 +58,7 @@ def check(scope, side, way, subject, batch_with, make_edit, forward_plainly, par
         expected, _ = forward_plainly(
             subject, [*ids, *MORE], arm, prompt=len(ids), spans=parts_of(len(ids), row)
         )
-        torch.testing.assert_close(edited[row][real[row]], expected, rtol=0, atol=2e-5)
+        torch.testing.assert_close(edited[row][real[row]], expected, rtol=0, atol=1e-5)
     assert (edited[real] - plain[real]).abs().max() > 0.01
 
 
@@ -98,7 +98,7 @@ def test_what_encode_gave_and_what_continues_its_cache_is_known(
     expected, _ = forward_plainly(
         tiny_subject, [*PROMPTS[1], *MORE], arm, prompt=5, spans=parts_of(5)
     )
-    torch.testing.assert_close(torch.cat(logits), expected, rtol=0, atol=2e-5)
+    torch.testing.assert_close(torch.cat(logits), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("scope", ["prompt", "generated", "user", "span:mine", "all+user"])
