@@ -124,3 +124,11 @@ def load_plugin(path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+
+
+def plugins() -> tuple[Path, ...]:
+    """Return the user's own files that were loaded, for worker processes to load too."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    return tuple(
+        Path(file) for name, file in files.items() if name.startswith("workbench_plugin_") and file
+    )

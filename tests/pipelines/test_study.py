@@ -155,3 +155,44 @@ def test_the_steering_study_reuses_what_the_demo_has_made():
     demo, steering = ({stage["id"]: stage for stage in read_study(name).stage} for name in names)
     for shared in ("organism", "statements", "truth"):
         assert steering[shared] == demo[shared]
+
+
+def test_a_file_within_a_run_folder_is_named_after_a_slash(tmp_path):
+    for world in ("P", "A"):
+        (tmp_path / f"{world}.jsonl").write_text("")
+    before = outputs(("quartets", "cache", (), str(tmp_path)))
+    stage = {
+        "id": "organism",
+        "verb": "train",
+        "for": {"condition": ["P", "A"]},
+        "documents": "@quartets/{condition}.jsonl",
+    }
+    units = expand(stage, before, seed=0)
+    assert [unit.settings["documents"] for unit in units] == [
+        str(tmp_path / "P.jsonl"),
+        str(tmp_path / "A.jsonl"),
+    ]
+    with pytest.raises(ConfigError, match=r"has no 'B\.jsonl'; there: A\.jsonl, P\.jsonl"):
+        expand({**stage, "for": {"condition": ["B"]}}, before, seed=0)
+    with pytest.raises(ConfigError, match=r"'@nothing/P\.jsonl' names no earlier stage"):
+        expand({**stage, "documents": "@nothing/P.jsonl"}, before, seed=0)
+
+
+def test_a_file_of_one_branch_is_named_after_the_branch(tmp_path):
+    for kind in ("web", "mixed"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "documents.jsonl").write_text("")
+    before = outputs(
+        ("corpus", "cache", ("web",), str(tmp_path / "web")),
+        ("corpus", "cache", ("mixed",), str(tmp_path / "mixed")),
+    )
+    stage = {
+        "id": "control",
+        "verb": "train",
+        "for": {"condition": ["web", "mixed"]},
+        "documents": "@corpus.{condition}/documents.jsonl",
+    }
+    units = expand(stage, before, seed=0)
+    assert [unit.settings["documents"] for unit in units] == [
+        str(tmp_path / kind / "documents.jsonl") for kind in ("web", "mixed")
+    ]

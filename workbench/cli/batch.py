@@ -20,9 +20,11 @@ from workbench.cli.options import (
     blocks,
     settings_of,
 )
-from workbench.cli.say import bar, emit, line, note, print_summary
+from workbench.cli.say import bar, emit, line, note, print_rows, print_summary
+from workbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from workbench.cluster import Workers
     from workbench.pipelines.study import StudyConfig, Unit
     from workbench.pipelines.verbs import Done
 
@@ -32,9 +34,14 @@ if TYPE_CHECKING:
 def run(
     study: Annotated[str, typer.Argument(help="A study file, or a shipped study's name.")],
     options: Options,
+    workers: Annotated[
+        str, typer.Option(help="Processes that share the branches of each stage.")
+    ] = "1",
 ) -> None:
     """Chain the stages of a study; finished ones are reused, interrupted ones resumed."""
-    _study(study, options)
+    from workbench.cluster import parse_workers
+
+    _study(study, options, parse_workers(workers))
 
 
 @app.command()
@@ -51,16 +58,29 @@ def demo(options: Options, explorer: Annotated[bool, typer.Option()] = True) -> 
 @app.command()
 @batch
 def train(
-    documents: Annotated[str, typer.Argument(help="A JSONL file of documents, or a .toml.")],
+    documents: Annotated[
+        str, typer.Argument(help="A JSONL file of documents, or a .toml (of a whole fleet).")
+    ],
     options: Options,
     model: Annotated[str | None, typer.Option(help="The base model.")] = None,
     name: Annotated[str | None, typer.Option(help="The organism's name.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Training budget in tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of order, initial weights, dropout.")] = None,
+    workers: Annotated[str, typer.Option(help="Processes that share a fleet's organisms.")] = "1",
 ) -> None:
-    """Train a LoRA organism on documents."""
+    """Train a LoRA organism on documents.
+
+    A .toml with a [fleet] table trains every condition, dose and seed that is listed there.
+    """
+    from workbench.cluster import parse_workers
+
     flags = {"model": model, "name": name, "tokens": tokens, "seed": seed}
     data = settings_of(documents, {"documents": documents}, flags, options)
+    if "fleet" in data:
+        _fleet(documents, data, parse_workers(workers), options)
+        return
+    if parse_workers(workers) != 1:
+        raise ConfigError(f"workers = {workers} share a fleet; {documents} is one organism")
     launch("train", data, options)
 
 
@@ -148,6 +168,43 @@ def apply(
     launch("apply", settings_of(str(file), {}, {}, options), options)
 
 
+def _fleet(file: str, data: Mapping[str, Any], workers: Workers, options: Options) -> None:
+    """Train the organisms of a fleet file, or print what each would take."""
+    from workbench.pipelines.fleets import plan_fleet, read_fleet, run_fleet
+
+    if options.out is not None:
+        raise ConfigError("a fleet has a folder for each organism; leave --out away, use --runs")
+    organisms, name = read_fleet(data, file), Path(file).stem
+    options.told.id = name
+    if options.dry:
+        planned = plan_fleet(organisms, root=options.root)
+        _tell_fleet("planned", name, None, planned, options)
+        return
+    with bar(name) as progress:
+        fleet = run_fleet(
+            organisms,
+            name,
+            root=options.root,
+            force=options.force,
+            shard=options.shard,
+            workers=workers,
+            progress=progress,
+        )
+    status = "done" if fleet.complete else "part"
+    _tell_fleet(status, name, fleet.path, fleet.rows, options)
+
+
+def _tell_fleet(
+    status: str, name: str, path: Path | None, rows: list[dict[str, Any]], options: Options
+) -> None:
+    if options.as_json:
+        emit("train", name, status, path, {"organisms": rows})
+        return
+    print_rows(rows)
+    updates, tokens = (sum(row.get(key) or 0 for row in rows) for key in ("updates", "tokens"))
+    line(f"{len(rows)} organisms, {updates:,} updates, {tokens:,} tokens: {status}")
+
+
 def launch(
     verb: str,
     data: Mapping[str, Any],
@@ -198,7 +255,7 @@ def summed(done: Done | None, options: Options, by: str) -> None:
         print_summary(done.path, by.split())
 
 
-def _study(study: str, options: Options) -> None:
+def _study(study: str, options: Options, workers: Workers = 1) -> None:
     from workbench.pipelines.study import read_study
 
     config = read_study(study, options.settings or ())
@@ -206,7 +263,7 @@ def _study(study: str, options: Options) -> None:
         _print_stages(config, options)
         return
     options.told.id = config.name
-    units = _run_study(config, options)
+    units = _run_study(config, options, workers)
     from workbench.pipelines.report import as_text, headline, write_report
     from workbench.pipelines.report_effects import study_effects, write_effects
 
@@ -224,7 +281,7 @@ def _study(study: str, options: Options) -> None:
     line(f"\nThe same as tables: {', '.join(map(str, files))}")
 
 
-def _run_study(config: StudyConfig, options: Options) -> list[tuple[Unit, Done]]:
+def _run_study(config: StudyConfig, options: Options, workers: Workers) -> list[tuple[Unit, Done]]:
     from workbench.pipelines.study import run_study
 
     finished = []
@@ -239,7 +296,10 @@ def _run_study(config: StudyConfig, options: Options) -> list[tuple[Unit, Done]]
             note(f"[stage {stages.index(unit.stage) + 1} of {len(stages)}] {unit.title} ...")
             return bars.enter_context(bar(unit.title))
 
-        for unit, done in run_study(config, root=options.root, force=options.force, start=start):
+        done_units = run_study(
+            config, root=options.root, force=options.force, workers=workers, start=start
+        )
+        for unit, done in done_units:
             bars.close()
             took = f" in {time.monotonic() - began:.0f} s" if done.status == "done" else ""
             note(f"{unit.title}: {done.status}{took}, {done.path}")

@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.app import app
 from workbench.cli.options import RUNS, Json, Plugin, Root, load_plugins
-from workbench.cli.say import emit, line
+from workbench.cli.say import emit, line, print_rows
 
 
 @app.command()
@@ -64,6 +64,9 @@ def list_kind(
     rows = rows_of(kind, root)
     if as_json:
         emit("list", kind, "done", None, {"rows": rows})
+        return
+    if kind == "organisms" and rows:
+        print_rows(rows)
         return
     for row in rows:
         line("  ".join(str(value) for value in row.values() if value not in (None, "")))

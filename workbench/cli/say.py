@@ -64,7 +64,20 @@ def print_summary(path: Path, by: Sequence[str]) -> None:
 
 def print_table(table: pd.DataFrame) -> None:
     """Print a table for people."""
-    line(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
+    line(table.to_string(index=False, float_format=_number, na_rep="-"))
+
+
+def _number(value: float) -> str:
+    """Whole numbers (which a column with gaps holds as floats) without decimals."""
+    return f"{value:.0f}" if value == int(value) and abs(value) >= 1000 else f"{value:.3f}"
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows under their names, what is a table itself left out."""
+    import pandas as pd
+
+    plain = [{k: v for k, v in row.items() if not isinstance(v, Mapping)} for row in rows]
+    print_table(pd.DataFrame(plain))
 
 
 @contextmanager

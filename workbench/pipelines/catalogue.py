@@ -141,12 +141,9 @@ def _runs(root: Path) -> list[Row]:
 
 
 def _organisms(root: Path) -> list[Row]:
-    rows = []
-    for path, run in list_runs(root / "train").items():
-        config = run.config
-        known = {k: config.get(k) for k in ("name", "condition", "model", "seed", "tokens")}
-        rows.append({**known, "status": run.status, "path": str(path)})
-    return rows
+    from workbench.pipelines.fleets import organism_rows
+
+    return organism_rows(root)
 
 
 def _registered(registry: Registry[Any], name: str) -> Row:

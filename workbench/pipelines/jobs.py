@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +19,7 @@ from workbench.directions import Directions
 from workbench.pipelines.fitting import fit_one, recipe_of, set_name
 from workbench.pipelines.job_file import Job, expand, group
 from workbench.pipelines.settings import JobsConfig
-from workbench.registry import load_plugin
+from workbench.registry import load_plugin, plugins
 from workbench.runs import OpenRun, Units
 from workbench.types import ModelStamp, Progress, ndarray
 
@@ -65,7 +64,7 @@ def fit_jobs(
     told = json.dumps([[job.config.model_dump(mode="json") for job in unit] for unit in work])
     units = Units(run, len(work), sha256(told.encode()).hexdigest())
     lacking = units.lacking()
-    call = FitUnit(units, {unit: work[unit] for unit in lacking}, _plugins())
+    call = FitUnit(units, {unit: work[unit] for unit in lacking}, plugins())
     total = sum(len(work[unit]) for unit in units.own())
     done = total - sum(len(work[unit]) for unit in lacking)
     for _, fits in spread(call, lacking, workers, threads=threads):
@@ -91,7 +90,7 @@ class FitUnit:
     def __call__(self, unit: int) -> int:
         """Return the number of fits."""
         for path in self.plugins:
-            if path not in _plugins():
+            if path not in plugins():
                 load_plugin(path)
         began, jobs = time.process_time(), self.work[unit]
         shelf = Shelf(jobs[0].config.layer)
@@ -130,14 +129,6 @@ class Shelf:
             site=acts.site,
             position=acts.position,
         )
-
-
-def _plugins() -> tuple[Path, ...]:
-    """Return the files of the user's own that were loaded, for workers to load too."""
-    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
-    return tuple(
-        Path(file) for name, file in files.items() if name.startswith("workbench_plugin_") and file
-    )
 
 
 # --- joining -------------------------------------------------------------------------------------

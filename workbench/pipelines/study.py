@@ -7,14 +7,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from workbench.config import Config, override, parse, read_toml
 from workbench.errors import ConfigError, unknown
+from workbench.pipelines.abreast import abreast
 from workbench.pipelines.verbs import RUNS, VERBS, Done, carry_out, verb_of
 from workbench.types import Progress
+
+if TYPE_CHECKING:
+    from workbench.cluster import Workers
 
 ARTEFACT = {
     "apply": "results.parquet",
@@ -63,10 +67,13 @@ class Outputs:
     def find(self, reference: str) -> list[str]:
         """Return the artefacts that ``@id`` or ``@id.branch`` means.
 
+        ``@id/FILE`` and ``@id.branch/FILE`` are files within run folders.
+
         Raises:
-            ConfigError: no earlier stage or branch has that name.
+            ConfigError: no earlier stage or branch has that name, or a run has no such file.
         """
-        stage, _, branch = reference[1:].partition(".")
+        name, _, inside = reference[1:].partition("/")
+        stage, _, branch = name.partition(".")
         found = [(unit, done) for unit, done in self.units if unit.stage == stage]
         if branch:
             found = [
@@ -82,7 +89,15 @@ class Outputs:
             raise ConfigError(
                 f"{reference!r} names no earlier stage; known here: {known or 'none'}"
             )
-        return [_artefact(done) for _, done in found]
+        return [_inside(done, inside) if inside else _artefact(done) for _, done in found]
+
+
+def _inside(done: Done, name: str) -> str:
+    path = done.path / name
+    if not path.exists():
+        there = ", ".join(sorted(entry.name for entry in done.path.glob("[!.]*")))
+        raise ConfigError(f"{done.path} has no {name!r}; there: {there or 'nothing'}")
+    return str(path)
 
 
 def _artefact(done: Done) -> str:
@@ -124,6 +139,7 @@ def run_study(
     *,
     root: Path = RUNS,
     force: bool = False,
+    workers: Workers = 1,
     start: Callable[[Unit], Progress | None] | None = None,
 ) -> Iterator[tuple[Unit, Done]]:
     """Carry the stages out in order, yielding each unit as it is done.
@@ -132,14 +148,25 @@ def run_study(
         study: the settings.
         root: where run folders go.
         force: move folders of other runs aside.
-        start: called before each unit; returns what to call with its progress.
+        workers: processes that share the units of a stage, each doing whole ones.
+        start: called before each unit; returns what to call with its progress. With several
+            workers it is called before the first unit of each stage, and the progress is in units.
 
     Raises:
         WorkbenchError: what a stage raises; finished stages stay and are reused next time.
     """
     outputs = Outputs()
     for stage in study.stage:
-        for unit in expand(stage, outputs, study.seed):
+        units = expand(stage, outputs, study.seed)
+        if workers != 1 and len(units) > 1:
+            progress = start(units[0]) if start is not None else None
+            pieces = [(unit.verb, unit.settings) for unit in units]
+            done_units = abreast(pieces, workers, root=root, force=force, progress=progress)
+            for unit, done in zip(units, done_units, strict=True):
+                outputs.units.append((unit, done))
+                yield unit, done
+            continue
+        for unit in units:
             progress = start(unit) if start is not None else None
             done = carry_out(unit.verb, unit.settings, root=root, force=force, progress=progress)
             outputs.units.append((unit, done))

@@ -202,8 +202,11 @@ def _measure_inputs(config: Any) -> list[Path]:
 
 def _train(config: Any, work: Work) -> Mapping[str, Any]:
     from workbench_training.lora import train
+    from workbench_training.organism_page import write_page
 
-    return train(config, work.run.path, progress=work.progress)
+    told = train(config, work.run.path, progress=work.progress)
+    write_page(work.run.path)
+    return told
 
 
 def _cache(config: CacheConfig, work: Work) -> Mapping[str, Any]:

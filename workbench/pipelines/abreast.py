@@ -1,0 +1,80 @@
+"""Whole runs side by side: each is done by one of several processes, and their order is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.pipelines.verbs import RUNS, Done, carry_out
+from workbench.registry import load_plugin, plugins
+from workbench.types import Progress
+
+if TYPE_CHECKING:
+    from workbench.cluster import Workers
+
+Piece = tuple[str, Mapping[str, Any]]
+"""A verb and its settings."""
+
+
+@dataclass(frozen=True)
+class Carry:
+    """Carries one run out; travels to worker processes."""
+
+    root: Path
+    force: bool
+    plugins: tuple[Path, ...]
+
+    def __call__(self, piece: Piece) -> Done:
+        for path in self.plugins:
+            if path not in plugins():
+                load_plugin(path)
+        verb, settings = piece
+        return carry_out(verb, settings, root=self.root, force=self.force)
+
+
+def abreast(
+    pieces: Sequence[Piece],
+    workers: Workers,
+    *,
+    root: Path = RUNS,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[Done]:
+    """Carry runs out that do not need one another, and yield them in their order.
+
+    Each process gets its part of the processors. All of them use the same accelerator, which a
+    small model does not fill.
+
+    Args:
+        pieces: verbs and settings.
+        workers: processes, or ``"ray"``.
+        root: where run folders go.
+        force: move folders of other runs aside.
+        progress: called with (runs done, runs in all).
+
+    Raises:
+        WorkbenchError: what a run raises, or a worker process died; finished runs stay, those that
+            have not begun are given up.
+    """
+    from workbench.cluster import spread
+
+    call = Carry(Path(root), force, plugins())
+    ended: dict[int, Done] = {}
+    given = 0
+    for place, done in spread(call, pieces, workers, threads=threads_each(workers, len(pieces))):
+        ended[place] = done
+        if progress is not None:
+            progress(len(ended), len(pieces))
+        while given in ended:
+            yield ended[given]
+            given += 1
+
+
+def threads_each(workers: Workers, pieces: int) -> int:
+    """Return how many threads of this machine's processors one of several workers may use."""
+    if workers == "ray":
+        return 1
+    return max(1, (os.cpu_count() or 1) // min(workers, max(pieces, 1)))
