@@ -17,6 +17,11 @@ tiny = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(tiny)
 
 
+_spec = importlib.util.spec_from_file_location("stand_in", Path(__file__).with_name("stand_in.py"))
+_stand_in = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_stand_in)
+
+
 def with_runner(subject):
     """Give the subject the default engine, as ``wb.load`` does."""
     if importlib.util.find_spec("workbench.engine.hooks") is not None:
@@ -24,6 +29,18 @@ def with_runner(subject):
 
         subject.runner = ENGINES.create("hooks")
     return subject
+
+
+@pytest.fixture(scope="session")
+def stand_in():
+    """``with stand_in(answer) as (what was asked, url)``: a chat server; see tests/stand_in.py."""
+    return _stand_in.serving
+
+
+@pytest.fixture(scope="session")
+def completion():
+    """``(text, end="stop", **message) -> the JSON of a chat server's answer``."""
+    return _stand_in.completion
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ RANKS = {
     "workbench.runs": 2,
     "workbench.results": 2,
     "workbench.models": 2,
+    "workbench.chat": 2,
     "workbench.directions": 2,
     "workbench.interventions": 2,
     "workbench.effects": 3,

@@ -1,0 +1,16 @@
+"""Asking a language model for text: a server that speaks the OpenAI protocol, or a loaded model."""
+
+from workbench.chat.local import LocalChat
+from workbench.chat.replies import ChatModel, ChatReply, ChatRequest
+from workbench.chat.server import ChatServer, ServerConfig
+from workbench.chat.store import ReplyStore
+
+__all__ = [
+    "ChatModel",
+    "ChatReply",
+    "ChatRequest",
+    "ChatServer",
+    "LocalChat",
+    "ReplyStore",
+    "ServerConfig",
+]
