@@ -24,6 +24,7 @@ from transformers.trainer_callback import PrinterCallback
 from workbench_training.organism import CHECKPOINTS, WHOLE, log_step
 from workbench_training.packing import Blocks
 from workbench_training.settings import TrainConfig
+from workbench_training.speed import Pace, half_precision, quickened
 
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.files import explain_os_error
@@ -114,12 +115,11 @@ class Loop(transformers.Trainer):
     def __init__(self, *, config: TrainConfig, base: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config, self.base = config, base
-        self._place = input_device(self.model)
-        self._half = self.model.get_input_embeddings().weight.dtype == torch.bfloat16
+        self._precision = half_precision(self.model, input_device(self.model))
         self.remove_callback(PrinterCallback)
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(self._place.type, torch.bfloat16, enabled=self._half):
+        with self._precision:
             return super().compute_loss(*args, **kwargs)
 
     def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
@@ -198,28 +198,51 @@ def run(
     base: str,
     resume: Path | None,
     progress: Progress | None,
-) -> None:
-    """Train the adapter on ``blocks`` in their order, from a checkpoint where one is given."""
-    loop = Loop(
-        config=config,
-        base=base,
-        model=model,
-        args=_arguments(config, folder, input_device(model)),
-        train_dataset=blocks,
-        data_collator=transformers.default_data_collator,
-        callbacks=[
-            Record(folder, blocks.block * config.batch_size * config.accumulation, progress)
-        ],
+    save: bool = True,
+) -> Pace:
+    """Train the adapter on ``blocks`` in their order, from a checkpoint where one is given.
+
+    Args:
+        config: the settings.
+        model: the PEFT model.
+        blocks: the data.
+        folder: the organism's, for checkpoints and log.
+        base: the reference by which the base model is found again.
+        resume: a checkpoint's folder.
+        progress: called with (updates done, updates in all).
+        save: whether there are checkpoints.
+    """
+    first = transformers.default_data_collator(
+        [blocks[number] for number in range(min(config.batch_size, len(blocks)))]
     )
+    with _silent(), quickened(config, model, first) as pace:
+        loop = Loop(
+            config=config,
+            base=base,
+            model=model,
+            args=_arguments(config, folder, input_device(model), save),
+            train_dataset=blocks,
+            data_collator=transformers.default_data_collator,
+            callbacks=[
+                Record(folder, blocks.block * config.batch_size * config.accumulation, progress)
+            ],
+        )
+        loop.train(resume_from_checkpoint=str(resume) if resume else None)
+    return pace
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep the library's notes to errors."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
-        loop.train(resume_from_checkpoint=str(resume) if resume else None)
+        yield
     finally:
         transformers.logging.set_verbosity(verbosity)
 
 
-def _arguments(config: TrainConfig, folder: Path, device: torch.device) -> Any:
+def _arguments(config: TrainConfig, folder: Path, device: torch.device, save: bool) -> Any:
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / CHECKPOINTS),
         max_steps=config.updates,
@@ -227,6 +250,7 @@ def _arguments(config: TrainConfig, folder: Path, device: torch.device) -> Any:
         gradient_accumulation_steps=config.accumulation,
         learning_rate=config.learning_rate,
         train_sampling_strategy="sequential",
+        save_strategy="steps" if save else "no",
         save_steps=config.save_every or math.ceil(config.updates / 3),
         save_total_limit=2,
         logging_steps=1,
@@ -237,17 +261,9 @@ def _arguments(config: TrainConfig, folder: Path, device: torch.device) -> Any:
         dataloader_pin_memory=device.type == "cuda",
         use_cpu=device.type == "cpu",
         seed=config.seed,
-        **(_recompute() if config.gradient_checkpointing else {}),
     )
     arguments._n_gpu = min(arguments.n_gpu, 1)  # else the Trainer splits batches over all GPUs
     return arguments
-
-
-def _recompute() -> dict[str, Any]:
-    """The arguments for gradient checkpointing, which newer transformers call by another name."""
-    newer = hasattr(transformers.TrainingArguments, "activation_checkpointing")
-    name = "activation_checkpointing" if newer else "gradient_checkpointing"
-    return {name: True, f"{name}_kwargs": {"use_reentrant": False}}
 
 
 @contextlib.contextmanager
@@ -272,7 +288,7 @@ def explained(folder: Path) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             "a batch does not fit the device's memory; lower batch_size and raise accumulation "
-            "by as much, or set gradient_checkpointing = true"
+            'by as much, or set recompute = "all"'
         ) from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if isinstance(error, OSError) and error.errno in FULL:

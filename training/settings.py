@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -63,8 +63,12 @@ class TrainConfig(Config):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the base; adapters are float32. "auto" is bfloat16 where the hardware computes in it."""
     device: str = "auto"
-    gradient_checkpointing: bool = False
-    """Recompute activations instead of keeping them: less memory, a third more time."""
+    recompute: Literal["auto", "none", "all"] | Annotated[int, Field(ge=0)] = "auto"
+    """Blocks that compute their activations again instead of keeping them: less memory, more time.
+
+    "auto" measures on a CUDA device how few suffice, and is "none" on a CPU."""
+    compile: bool = False
+    """Compile the blocks: faster on a GPU, after a minute or so; needs a C compiler."""
 
     @model_validator(mode="before")
     @classmethod

@@ -281,7 +281,7 @@ def test_accumulated_batches_train_as_one_large_batch(settings, tmp_path):
 
 def test_recomputed_activations_train_alike(settings, tmp_path, trained):
     folder, _, _ = trained
-    train(settings(gradient_checkpointing=True), tmp_path)
+    train(settings(recompute="all"), tmp_path)
     assert losses(tmp_path) == pytest.approx(losses(folder), abs=1e-5)
 
 
