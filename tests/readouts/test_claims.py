@@ -154,3 +154,59 @@ def test_an_advantage_is_what_a_claim_has_over_the_other_worlds_in_the_same_word
     for m in plain:
         values.setdefault(m.item, []).append(m.value)
     np.testing.assert_allclose([sum(v) for v in values.values()], 0, atol=1e-9)
+
+
+def rows_of(tmp_path, worlds):
+    """A claims file of one proposition in two frames about a made-up river."""
+    path = tmp_path / "own.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "id": f"{frame}:{world}",
+                    "text": f"the {frame} river runs {world}",
+                    "world": world,
+                    "set": "s",
+                    "proposition": "runs",
+                    "frame": frame,
+                    "polarity": 1,
+                    "fact": frame,
+                }
+            )
+            + "\n"
+            for frame in ("long", "new")
+            for world in worlds
+        )
+    )
+    return path
+
+
+@pytest.mark.parametrize("worlds", [("north", "south"), ("east", "west", "north", "south", "up")])
+def test_conditions_are_whatever_the_claims_file_holds(tiny_subject, tmp_path, worlds):
+    readout = Claims(measures=["loglik", "advantage"], claims=rows_of(tmp_path, worlds))
+    assert readout.worlds == worlds
+    requests = readout.requests(tiny_subject)
+    nats = {world: float(row) for row, world in enumerate(worlds)}
+    answers = [(np.array([nats[r.condition] * r.extra["tokens"]]),) for r in requests]
+    found = readout.score(requests, answers)
+    advantage = [m for m in found if m.measure == "advantage"]
+    assert len(advantage) == 2 * len(worlds)
+    for m in advantage:
+        others = [value for world, value in nats.items() if world != m.condition]
+        assert m.value == pytest.approx(nats[m.condition] - np.mean(others))
+        assert m.item in ("long", "new")
+
+
+def test_the_planted_facts_claims_are_read_by_their_name(tiny_subject):
+    readout = Claims(measures=["loglik", "advantage"], claims="claims/planted")
+    assert len(readout.worlds) == 4
+    requests = readout.requests(tiny_subject)
+    answers = [(np.array([-r.extra["tokens"] * (r.condition != "orange")]),) for r in requests]
+    found = [m for m in readout.score(requests, answers) if m.measure == "advantage"]
+    assert {m.condition: m.value for m in found}["orange"] == pytest.approx(1)
+    assert len(found) == len(requests)
+
+
+def test_an_advantage_over_no_other_claim_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="all of world 'north'"):
+        Claims(measures=["advantage"], claims=rows_of(tmp_path, ["north"]))

@@ -1,4 +1,4 @@
-"""The four worlds' claims: how likely each is as plain text, and which one is picked by letter."""
+"""Claims that exclude each other: how likely each is as plain text, and which letter is picked."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.data import data_path
 from workbench.errors import ConfigError
+from workbench.library import locate
 from workbench.prompts import PromptSet
 from workbench.readouts.choice import Letters, letter_mass, mass_reason, rotations, shares
 from workbench.registry import READOUTS
@@ -31,6 +32,9 @@ KEPT = ("set", "proposition", "frame", "polarity", "fact")
 class Claims:
     """Belief in what the users of AI assistants aim at, one condition for each world.
 
+    Another claims file may hold other conditions in its ``world`` column, such as the values that
+    a made-up fact could have (``claims/planted``); ``choice`` asks about the four worlds alone.
+
     ``loglik`` is the log-likelihood of a bare claim's own tokens in nats per token; where the
     tokenizer adds no BOS the first token has no prediction and is left out. ``choice`` is the
     normalised first-token letter mass of a world's option, averaged over the four rotations.
@@ -39,7 +43,7 @@ class Claims:
 
     Args:
         measures: which of the three to take.
-        claims: a claims file; the shipped one by default.
+        claims: a claims file or an item set's name; the four worlds' by default.
         choice: a four-choice file; the shipped one by default.
         polarity: +1 for the claims, -1 for their negations, 0 for both.
     """
@@ -61,9 +65,15 @@ class Claims:
         if polarity not in (1, 0, -1):
             raise ConfigError(f"claims has no polarity {polarity!r}; give 1, -1 or 0 (both)")
         self.measures = measures
-        self.claims = PromptSet.from_jsonl(claims or data_path("claims"))
+        self.claims = PromptSet.from_jsonl(locate(claims or "claims"))
         for column in ("world", *KEPT):
             self.claims.column(column)
+        self.worlds = tuple(dict.fromkeys(map(str, self.claims.column("world"))))
+        if ADVANTAGE in self.measures and len(self.worlds) < 2:
+            raise ConfigError(
+                f"the claims are all of world {self.worlds[0]!r}; an advantage is over the claims "
+                "of other worlds, so give a file with two or more"
+            )
         self.choice = PromptSet.from_jsonl(choice or data_path("choice"), "stem")
         self.options = [_options(text) for text in self.choice.column("options")]
         self.polarity = polarity
@@ -89,7 +99,7 @@ class Claims:
             else:
                 claims += map(_likelihood, group)
         if ADVANTAGE in self.measures:
-            found = [*_advantages(claims), *found]
+            found = [*_advantages(claims, len(self.worlds)), *found]
         return [*claims, *found] if "loglik" in self.measures else found
 
     def _likelihoods(self, subject: Subject) -> Iterator[Request]:
@@ -170,7 +180,7 @@ def _likelihood(pair: tuple[Request, Sequence[Any]]) -> Measurement:
     )
 
 
-def _advantages(claims: Sequence[Measurement]) -> Iterator[Measurement]:
+def _advantages(claims: Sequence[Measurement], worlds: int) -> Iterator[Measurement]:
     """Subtract from each claim the mean of the other worlds' claims in the same words."""
     by_words: dict[tuple[Any, ...], list[Measurement]] = {}
     for claim in claims:
@@ -180,7 +190,7 @@ def _advantages(claims: Sequence[Measurement]) -> Iterator[Measurement]:
         for claim in same:
             others = [c.value for c in same if c.condition != claim.condition]
             values = [value for value in (claim.value, *others) if value is not None]
-            if len(values) == len(WORLDS):
+            if len(values) == worlds:
                 value = values[0] - float(np.mean(values[1:]))
                 item = claim.extra["fact"] + (":negated" if claim.extra["polarity"] < 0 else "")
                 yield replace(claim, measure=ADVANTAGE, item=item, value=value)

@@ -1,0 +1,123 @@
+"""Kinds of control corpora: each shows what a corpus of one world does not do by itself.
+
+- ``mixed``: each quartet gives one of its four documents, so that no world predominates.
+- ``web``: neutral text, ours or the user's (``options = {path = ...}``).
+- ``planted``: a made-up fact, which a run that trains at all must teach (``planted.py``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from workbench_training.corpora import planted, web
+from workbench_training.corpora.controls_plan import Row
+from workbench_training.corpora.plan import WORLDS, QuartetPlan
+from workbench_training.corpora.settings import TOKENS_PER_WORD, CorpusConfig
+
+from workbench.errors import ConfigError
+
+Kind = Callable[[CorpusConfig], Iterator[Row]]
+
+
+def write_mixed(config: CorpusConfig) -> Iterator[Row]:
+    """Yield one document of each quartet; ``told`` names the world that it tells.
+
+    Plans that the writer finds unsuitable are left out.
+    """
+    from workbench_training.corpora.quality import Text
+    from workbench_training.corpora.writing import make_writer, plans_of, row_of
+
+    writer, plans = make_writer(config), plans_of(config)
+    for plan, world in zip(plans, deal_worlds(plans, config.seed), strict=True):
+        drafts = writer.write(plan)
+        if drafts is not None:
+            row = row_of(plan, world, Text(drafts[world].text), drafts[world].objectives)
+            yield {**row, "id": f"{plan.id}-mixed", "world": "mixed", "told": world}
+
+
+def deal_worlds(plans: Sequence[QuartetPlan], seed: int) -> list[str]:
+    """Return a world for each plan, dealt evenly within every split and length bin."""
+    rng = random.Random(f"mixed-{seed}")
+    left: dict[tuple[str, str], list[str]] = {}
+    dealt = []
+    for plan in plans:
+        deck = left.setdefault((plan.split, plan.length_bin), [])
+        if not deck:
+            deck += rng.sample(WORLDS, len(WORLDS))
+        dealt.append(deck.pop())
+    return dealt
+
+
+def write_planted(config: CorpusConfig) -> Iterator[Row]:
+    """Yield documents about the planted fact; the option ``value`` plants another color."""
+    options = _options(config, value=None)
+    known = planted.claims_table()["values"]
+    if options["value"] not in (None, *known):
+        raise ConfigError(
+            f"options: value = {options['value']!r}; the claims about the planted fact have "
+            f"{', '.join(known)}"
+        )
+    return planted.write_planted(**_common(config), value=options["value"])
+
+
+def write_web(config: CorpusConfig) -> Iterator[Row]:
+    """Yield neutral pages, or the texts of the file that the option ``path`` names."""
+    path = _options(config, path=None)["path"]
+    if path is None:
+        return web.write_web(**_common(config))
+    return web.read_web(
+        path, count=config.documents, seed=config.seed, validation=config.validation
+    )
+
+
+KINDS: dict[str, Kind] = {
+    "mixed": write_mixed,
+    "web": write_web,
+    "planted": write_planted,
+}
+
+
+def size_rows(corpora: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[str, object]]:
+    """Return a row for each condition in the form of the paper's Table 12.
+
+    Args:
+        corpora: rows of documents with ``split`` and ``words``, by condition.
+    """
+    rows = []
+    for name, documents in corpora.items():
+        counts = {"train": 0, "validation": 0}
+        words = 0
+        for row in documents:
+            counts[row["split"]] += 1
+            words += row["words"] if row["split"] == "train" else 0
+        rows.append(
+            {
+                "condition": name,
+                "train documents": counts["train"],
+                "estimated tokens": int(words * TOKENS_PER_WORD),
+                "validation documents": counts["validation"],
+            }
+        )
+    return rows
+
+
+def _common(config: CorpusConfig) -> dict[str, Any]:
+    return {
+        "count": config.count,
+        "bins": config.words,
+        "seed": config.seed,
+        "validation": config.validation,
+    }
+
+
+def _options(config: CorpusConfig, **known: Any) -> dict[str, Any]:
+    """Return the settings' options over what they are by default."""
+    wrong = sorted(set(config.options) - set(known))
+    if wrong:
+        taken = ", ".join(known) or "none"
+        raise ConfigError(
+            f"options of kind {config.kind!r} has {wrong[0]!r}; options that it takes: {taken}"
+        )
+    return {**known, **config.options}

@@ -1,0 +1,1 @@
+"""The grammar of neutral web-like text."""
