@@ -168,6 +168,20 @@ def apply(
     launch("apply", settings_of(str(file), {}, {}, options), options)
 
 
+@app.command()
+@batch
+def compare(
+    file: Annotated[Path, typer.Argument(help="COMPARE.toml: organisms, results, rules.")],
+    options: Options,
+) -> None:
+    """Compare organisms with their base and controls: claims, format, knowledge, equivalence."""
+    done = launch("compare", settings_of(str(file), {}, {}, options), options)
+    if done is not None and not options.as_json:
+        from workbench.pipelines.report_organisms import verdict_text
+
+        line(verdict_text(done.result["verdicts"]))
+
+
 def _fleet(file: str, data: Mapping[str, Any], workers: Workers, options: Options) -> None:
     """Train the organisms of a fleet file, or print what each would take."""
     from workbench.pipelines.fleets import plan_fleet, read_fleet, run_fleet
@@ -272,12 +286,18 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
     files = [path, *write_effects(found, path.parent)]
     if options.as_json:
         told = {stage: effects.to_dict() for stage, effects in found.items()}
-        result = {"headline": table.to_dict("records"), "effects": told}
+        judged = {unit.title: done.result for unit, done in units if done.verb == "compare"}
+        result = {"headline": table.to_dict("records"), "effects": told, "comparisons": judged}
         emit("run", config.name, "done", path, result)
         return
     line(as_text(table))
     for stage, effects in found.items():
         line(f"\n{stage}: {effects.text()}")
+    for done in (done for _, done in units if done.verb == "compare"):
+        from workbench.pipelines.report_organisms import verdict_text
+
+        line(f"\n{verdict_text(done.result['verdicts'])}")
+        files.append(done.path / "report.md")
     line(f"\nThe same as tables: {', '.join(map(str, files))}")
 
 

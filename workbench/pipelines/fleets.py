@@ -162,11 +162,12 @@ def _row(folder: Path, run: Run) -> Row:
     row: Row = {name: config.get(name) for name in ("name", "condition", "seed", "model")}
     row |= {"share": config.get("share", 1.0), "status": run.status}
     if run.status == "done" and (folder / CARD).exists():
-        row |= _figures(read_card(folder))
+        row |= figures_of(read_card(folder))
     return {**row, "path": str(folder)}
 
 
-def _figures(card: Mapping[str, Any]) -> Row:
+def figures_of(card: Mapping[str, Any]) -> Row:
+    """Return what a finished organism's card says of its training, flat."""
     loss, guard = card["loss"], card["guard"]
     return {
         "updates": card["training"]["updates"],

@@ -117,7 +117,8 @@ def belief_rows(results: pd.DataFrame | None) -> Iterator[Row]:
     kept = results[results["valid"]]
     for (readout, measure, _), whole in kept.groupby(["readout", "measure", "base"], sort=False):
         if words := _belief_words(str(readout), str(measure)):
-            yield from _advantages(_paired(whole), words)
+            for bank in _banks(_paired(whole)):
+                yield from _advantages(bank, words)
 
 
 def _belief_words(readout: str, measure: str) -> str | None:
@@ -134,6 +135,19 @@ def _paired(part: pd.DataFrame) -> pd.DataFrame:
     extra = part["extra"].map(json.loads)
     pair = extra.map(lambda e: e.get("proposition")).fillna(part["item"])
     return part.assign(pair=pair, polarity=extra.map(lambda e: e.get("polarity", 1)).astype(int))
+
+
+def _banks(part: pd.DataFrame) -> list[pd.DataFrame]:
+    """Part claims of other worlds from one another, such as those of a made-up fact."""
+    worlds = part.groupby("pair")["condition"].unique().map(lambda names: tuple(sorted(names)))
+    named = part["pair"].map(worlds)
+    whole = [name for name in dict.fromkeys(named) if not _part_of_another(name, set(named))]
+    return [part[named.map(set(name).issuperset)] for name in whole]
+
+
+def _part_of_another(worlds: tuple[str, ...], known: set[tuple[str, ...]]) -> bool:
+    """Say whether claims lack a world that others in the same bank have."""
+    return any(set(worlds) < set(other) for other in known)
 
 
 def _advantages(part: pd.DataFrame, words: str) -> Iterator[Row]:

@@ -232,6 +232,37 @@ class ContrastConfig(Config):
     """Column that counts as one unit, such as fact."""
 
 
+class CompareConfig(Config):
+    """Compare organisms with their base and with controls; all rules stand here, beforehand."""
+
+    organisms: list[str] = Field(min_length=1)
+    """Folders of trained organisms."""
+    results: list[str] = Field(min_length=1)
+    """Results tables of the base and of all organisms."""
+    truth: list[str] = Field(default_factory=list)
+    """Results tables of apply runs: what a frozen direction read in the organisms' claims."""
+    claims: list[str] = Field(default_factory=lambda: ["claims", "choice"], min_length=1)
+    """Every claims file that was measured."""
+    run: int = Field(default=6, ge=2)
+    """A fact is left out where a claim shares so many words in a row with a text trained on."""
+    worlds: dict[str, str] = Field(default_factory=dict)
+    """The world that a condition's documents tell of, where it is not the condition itself."""
+    controls: list[str] = Field(default_factory=list)
+    """Conditions without a world of their own."""
+    planted: str | None = None
+    """The condition, and the claim set, of the planted fact; ``worlds`` names its value."""
+    elsewhere: str | None = None
+    """The set that puts the planted value where it was not planted."""
+    unit: Literal["proposition", "fact"] = "proposition"
+    """What counts once within an organism; the frames of a proposition are averaged."""
+    level: float = Field(default=0.95, gt=0, lt=1)
+    bound: float = Field(default=0.25, gt=0)
+    """Controls must stay inside this share of the smallest own-world contrast."""
+    equivalence_level: float = Field(default=0.90, gt=0, lt=1)
+    letter_mass: float = Field(default=0.9, gt=0)
+    """The answer-letter mass over the base's that an organism must keep."""
+
+
 class ProbeConfig(ModelConfig):
     """What frozen directions and readouts find in a checkpoint, beside its base and its kin."""
 

@@ -16,6 +16,7 @@ from workbench.pipelines.parts import model_inputs, readout_inputs, save_results
 from workbench.pipelines.settings import (
     ApplyConfig,
     CacheConfig,
+    CompareConfig,
     ContrastConfig,
     FitConfig,
     GenerateConfig,
@@ -337,6 +338,15 @@ def _preview_contrast(config: ContrastConfig) -> Mapping[str, Any]:
     return {"items": len(pairs.rows[0]), "layers": len(pairs.layers)}
 
 
+def _compare_verb() -> Verb:
+    from workbench.pipelines import organisms
+
+    def body(config: CompareConfig, work: Work) -> Mapping[str, Any]:
+        return organisms.run_compare(config, work.run, work.progress)
+
+    return Verb(CompareConfig, organisms.inputs_of, body, organisms.preview, shards=False)
+
+
 def _probe_verb() -> Verb:
     from workbench.pipelines import probing
 
@@ -377,6 +387,7 @@ VERBS: dict[str, Callable[[], Verb]] = {
     "contrast": lambda: Verb(
         ContrastConfig, _contrast_inputs, _contrast, _preview_contrast, shards=False
     ),
+    "compare": _compare_verb,
     "sweep": lambda: Verb(SweepConfig, sweeping.sweep_inputs, _sweep, sweeping.preview_sweep),
     "generate": lambda: Verb(
         GenerateConfig, sweeping.generate_inputs, _generate, sweeping.preview_generate

@@ -1,0 +1,389 @@
+"""Organisms compared: what each one's training did to claims, format, knowledge and a planted fact.
+
+Everything that decides an answer (which runs of words disqualify a claim, the bound of equivalence,
+the thresholds) stands in the settings, so in the study file, before a model is trained.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import ConfigError
+from workbench.files import write_bytes
+from workbench.library import open_prompts
+from workbench.pipelines.settings import CompareConfig
+from workbench.runs import OpenRun
+from workbench.types import Progress, ndarray
+from workbench.worlds import (
+    How,
+    Member,
+    against,
+    beyond,
+    contrasts,
+    control_rows,
+    own_world_rows,
+    world_values,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CARD = "card.json"
+STEPS = 4
+CLAIMS = ("loglik", "choice")
+INPUTS = ("documents", "chat", "dilute")
+"""Settings of a training run that name texts."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Facts whose claims share a run of words with what was trained on."""
+
+    run: int
+    facts: tuple[str, ...]
+    """All of the claims."""
+    shared: tuple[str, ...]
+    documents: int
+    """Texts that were looked through."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The tables of one comparison."""
+
+    base: str
+    members: tuple[Member, ...]
+    overlap: Overlap
+    own: pd.DataFrame
+    controls: pd.DataFrame
+    planted: pd.DataFrame
+    """``against`` says whether the base or a control was taken off."""
+    form: pd.DataFrame
+    """Answer-letter mass over the base's."""
+    capability: pd.DataFrame
+    truth: pd.DataFrame
+    """Contrasts of a frozen truth direction, beside nulls."""
+    organisms: pd.DataFrame
+    """The organisms' own cards."""
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return the tables that have rows, by name."""
+        names = ("own", "controls", "planted", "form", "capability", "truth", "organisms")
+        return {name: getattr(self, name) for name in names if len(getattr(self, name))}
+
+
+def compare(config: CompareConfig, *, progress: Progress | None = None) -> Comparison:
+    """Judge organisms by their results.
+
+    Raises:
+        ConfigError: organisms of several bases, organisms that were not measured, or texts that
+            are no longer what was trained on.
+    """
+    cards = [read_done(Path(path)) for path in config.organisms]
+    members, base = [member(card, config) for card in cards], base_of(cards)
+    how = How(config.unit, config.level, config.equivalence_level, config.bound)
+    overlap = find_overlap(config, cards)
+    _tell(progress, 1)
+    results = _results(config.results)
+    kept = results[results["subject"].isin([base, *(one.subject for one in members)])]
+    found = contrasts(_values(kept, config, overlap), base)
+    _tell(progress, 2)
+    whole = [one for one in members if one.share == 1]
+    controls = [one for one in whole if one.condition in config.controls]
+    own = own_world_rows(found, members, how)
+    undiluted = own[own["share"] == 1]
+    worlds = found[(found["bank"] == "worlds") & (found["readout"] == "claims")]
+    judged = control_rows(worlds, controls, undiluted, how)
+    _tell(progress, 3)
+    compared = Comparison(
+        base=base,
+        members=tuple(members),
+        overlap=overlap,
+        own=own[own["bank"] == "worlds"].reset_index(drop=True),
+        controls=judged,
+        planted=_planted(found, members, own, config, how),
+        form=_form(kept, members, base, config),
+        capability=_capability(kept, members, base, config),
+        truth=_truth(config, members),
+        organisms=_cards(cards),
+    )
+    _tell(progress, STEPS)
+    return compared
+
+
+def _tell(progress: Progress | None, done: int) -> None:
+    if progress is not None:
+        progress(done, STEPS)
+
+
+# --- who is who -----------------------------------------------------------------------------------
+
+
+def read_done(folder: Path) -> dict[str, Any]:
+    """Read the card of a finished organism.
+
+    Raises:
+        ConfigError: its training has not finished.
+        FormatError: there is no card.
+    """
+    from workbench_training.organism import read_card
+
+    card = read_card(folder)
+    if card["status"] != "done":
+        raise ConfigError(f"{folder} is half trained; train it to its end (the same command)")
+    return card
+
+
+def member(card: Mapping[str, Any], config: CompareConfig) -> Member:
+    """Return an organism as a member of the comparison; its condition names its world."""
+    settings = card["identity"]
+    condition = str(card["condition"] or card["name"])
+    world = config.worlds.get(condition, condition)
+    named = None if condition in config.controls else world
+    share = float(settings.get("share", 1.0))
+    if condition == config.planted:
+        share = 1.0  # strewn into other text by design, which is no dose of it
+    return Member(str(card["model"]), condition, int(settings["seed"]), named, share)
+
+
+def base_of(cards: Sequence[Mapping[str, Any]]) -> str:
+    """Return the subject that all were trained from.
+
+    Raises:
+        ConfigError: there are several, or no organism at all.
+    """
+    bases = sorted({str(card["model"]).rpartition("+")[0] for card in cards})
+    if len(bases) != 1:
+        raise ConfigError(
+            f"organisms of {len(bases)} bases ({', '.join(bases) or 'none'}) were given; a "
+            "comparison is of organisms of one base"
+        )
+    return bases[0]
+
+
+# --- claims that were not trained on --------------------------------------------------------------
+
+
+def find_overlap(config: CompareConfig, cards: Sequence[Mapping[str, Any]]) -> Overlap:
+    """Look for runs of words that a fact's claims share with any text that was trained on.
+
+    A fact is out in all worlds and both polarities where one of its claims shares a run.
+
+    Raises:
+        ConfigError: a text file has changed since.
+    """
+    from workbench_training.corpora.words import contains_any, number_words, run_numbers, words_of
+
+    def runs(text: str) -> ndarray:
+        return run_numbers(number_words(words_of(text)), config.run)
+
+    by_fact = _claims(config)
+    known = {
+        fact: np.concatenate([runs(text) for text in texts]) for fact, texts in by_fact.items()
+    }
+    every = np.unique(np.concatenate(list(known.values())))
+    hit, documents = np.zeros(len(every), bool), 0
+    for path in _texts(cards):
+        for text in _plain_texts(path):
+            there = runs(text)
+            hit[np.searchsorted(every, there[contains_any(there, every)])] = True
+            documents += 1
+    found = every[hit]
+    shared = [fact for fact, own in known.items() if contains_any(own, found).any()]
+    return Overlap(config.run, tuple(by_fact), tuple(shared), documents)
+
+
+def _claims(config: CompareConfig) -> dict[str, list[str]]:
+    """Return the texts of every fact; of a question, the stem and its options."""
+    found: dict[str, list[str]] = {}
+    for name in config.claims:
+        prompts = open_prompts({"path": name, "text": "stem"} if name == "choice" else name)
+        facts = prompts.column("fact").tolist()
+        for row, (fact, text) in enumerate(zip(facts, prompts.items, strict=True)):
+            texts = found.setdefault(str(fact), [])
+            texts.append(str(text))
+            if "options" in prompts.columns:
+                texts += map(str, json.loads(prompts.columns["options"][row]).values())
+    return found
+
+
+def _texts(cards: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Return the files that were trained on, each once, as they were then."""
+    from workbench.library import locate
+    from workbench.runs import hash_path
+
+    found: dict[str, Path] = {}
+    for card in cards:
+        settings = card["identity"]
+        for key, digest in settings["inputs"].items():
+            name = card.get(key) or settings.get(key)
+            if key not in INPUTS or digest in found or name is None:
+                continue
+            path = locate(name)
+            if hash_path(path) != digest:
+                raise ConfigError(
+                    f"{path} is not what {card['name']} was trained on any more; bring that file "
+                    "back, or train again"
+                )
+            found[digest] = path
+    return list(found.values())
+
+
+def _plain_texts(path: Path) -> list[str]:
+    prompts = open_prompts(path)
+    if not prompts.is_chat:
+        return [str(text) for text in prompts.items]
+    return [str(turn["content"]) for chat in prompts.items for turn in chat]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _results(paths: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    from workbench.results import read_results
+
+    return pd.concat([read_results(path) for path in paths], ignore_index=True)
+
+
+def _values(results: pd.DataFrame, config: CompareConfig, overlap: Overlap) -> pd.DataFrame:
+    """Return what is measured of claims that were not trained on."""
+    claims = (results["readout"] == "claims") & results["measure"].isin(CLAIMS)
+    rows = results[claims | (results["readout"] == "projection")]
+    banks = {name: name for name in (config.planted, config.elsewhere) if name}
+    values = world_values(rows, config.unit, banks)
+    strange = set(values["fact"]) - set(overlap.facts)
+    if strange:
+        raise ConfigError(
+            f"the results hold claims that are in none of {', '.join(config.claims)}, such as "
+            f"{min(strange)!r}; name their file in claims, so that its words can be looked for in "
+            "the corpus"
+        )
+    return values[~values["fact"].isin(overlap.shared)]
+
+
+def _planted(
+    found: pd.DataFrame,
+    members: Sequence[Member],
+    own: pd.DataFrame,
+    config: CompareConfig,
+    how: How,
+) -> pd.DataFrame:
+    """Return the planted fact's contrasts: over the base, and over each control at the same seed.
+
+    Where the fact's value is asked of something else nothing should show.
+    """
+    import pandas as pd
+
+    banks = [name for name in (config.planted, config.elsewhere) if name]
+    planted = [one for one in members if one.condition == config.planted]
+    rows = own[own["bank"].isin(banks)]
+    parts = [rows[rows["condition"] == config.planted].assign(against="base")]
+    about = found[found["bank"].isin(banks)]
+    for control in config.controls:
+        others = [one for one in members if one.condition == control]
+        parts.append(beyond(about, planted, others, how).assign(against=control))
+    kept = [part for part in parts if len(part)]
+    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
+
+
+def _form(
+    results: pd.DataFrame, members: Sequence[Member], base: str, config: CompareConfig
+) -> pd.DataFrame:
+    """Return the probability on answer letters over the base's, by question."""
+    import pandas as pd
+
+    rows = results[(results["readout"] == "claims") & (results["measure"] == "choice")]
+    if rows.empty:
+        return pd.DataFrame()
+    each = rows.drop_duplicates(["subject", "item"])  # the worlds of a question share its mass
+    level = config.level
+    return against(each, members, base, value="mass", unit="question", level=level, ratio=True)
+
+
+def _capability(
+    results: pd.DataFrame, members: Sequence[Member], base: str, config: CompareConfig
+) -> pd.DataFrame:
+    import pandas as pd
+
+    parts = [
+        against(rows, members, base, unit="stem", level=config.level).assign(measure=measure)
+        for measure, rows in results[results["readout"] == "capability"].groupby("measure")
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _truth(config: CompareConfig, members: Sequence[Member]) -> pd.DataFrame:
+    """Return what applied directions said of each organism: contrasts, nulls and the gate."""
+    import pandas as pd
+
+    of = {one.subject: one for one in members}
+    parts = []
+    for path in config.truth:
+        table = pd.read_parquet(Path(path).parent / "beliefs.parquet")
+        table = table[table["model"].isin(of)]
+        who = table["model"].map(of)
+        parts.append(
+            table.assign(
+                condition=who.map(lambda one: one.condition),
+                share=who.map(lambda one: one.share),
+                seed=who.map(lambda one: one.seed),
+            )
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _cards(cards: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    from workbench.pipelines.fleets import figures_of
+
+    rows = [
+        {
+            "name": card["name"],
+            "condition": card["condition"],
+            "seed": card["identity"]["seed"],
+            "share": card["identity"].get("share", 1.0),
+            **figures_of(card),
+        }
+        for card in cards
+    ]
+    return pd.DataFrame(rows).drop(columns="inputs")
+
+
+# --- as a run -------------------------------------------------------------------------------------
+
+
+def inputs_of(config: CompareConfig) -> list[Path]:
+    """Return the files and folders that decide what a comparison finds."""
+    from workbench.library import locate
+
+    names = [*config.organisms, *config.results, *config.truth]
+    return [*map(Path, names), *(locate(name) for name in config.claims)]
+
+
+def preview(config: CompareConfig) -> Mapping[str, Any]:
+    """Say who would be compared with what."""
+    cards = [read_done(Path(path)) for path in config.organisms]
+    subjects = [member(card, config).subject for card in cards]
+    return {"base": base_of(cards), "organisms": subjects}
+
+
+def run_compare(config: CompareConfig, run: OpenRun, progress: Progress | None) -> dict[str, Any]:
+    """Compare, and write the tables as CSV and the report into the run folder."""
+    from workbench.pipelines.report_organisms import report, verdicts
+
+    found = compare(config, progress=progress)
+    for name, table in found.tables().items():
+        write_bytes(run.path / f"{name}.csv", table.to_csv(index=False).encode())
+    write_bytes(run.path / "report.md", report(found, config).encode())
+    told = [asdict(verdict) for verdict in verdicts(found, config)]
+    left_out = {"facts": len(found.overlap.facts), "left_out": list(found.overlap.shared)}
+    return {"models": [one.subject for one in found.members], **left_out, "verdicts": told}

@@ -1,0 +1,288 @@
+"""A comparison of organisms as Markdown: verdicts by the rules of the study, then the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.pipelines.settings import CompareConfig
+from workbench.worlds import AFFIRMED, MARGIN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.pipelines.organisms import Comparison
+
+PRIMARY = ("claims", "loglik", AFFIRMED)
+"""Readout, measure and claims by which verdicts are made."""
+WORDS = {
+    ("claims", "loglik", AFFIRMED): "likelihood of claims, nats a token",
+    ("claims", "loglik", MARGIN): "likelihood of claims over their negations, nats a token",
+    ("claims", "choice", AFFIRMED): "probability of the world's option",
+}
+TRUTH = {
+    "own_world_advantage_minus_base": "own minus others, minus base",
+    "own_change_minus_other_change": "change under negation, own minus others",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One question with its rule, and how many of those judged keep to it."""
+
+    question: str
+    holds: int
+    judged: int
+    rule: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether all keep to it, and there were any."""
+        return self.holds == self.judged > 0
+
+
+def verdicts(found: Comparison, config: CompareConfig) -> list[Verdict]:
+    """Answer the questions that the settings ask, by claims' likelihood alone."""
+    own, controls, planted = (_primary(t) for t in (found.own, found.controls, found.planted))
+    own = own[own["share"] == 1]
+    told = [*_own_verdicts(own, config), *_control_verdicts(controls, config)]
+    if len(planted):
+        about = planted[(planted["bank"] == config.planted) & _last(planted)]
+        others = _listed(about["against"].tolist())
+        told.append(
+            Verdict(
+                f"the planted fact shows in {config.planted}, over {others}",
+                int(about["above_zero"].sum()),
+                len(about),
+                f"{_level(config)} interval of the contrast above 0",
+            )
+        )
+    if len(found.form):
+        each = found.form[found.form["seed"].notna()]
+        kept = each["value"] >= config.letter_mass
+        rule = f"at least {config.letter_mass:g} of the base's"
+        told.append(Verdict("answer-letter mass is kept", int(kept.sum()), len(each), rule))
+    return told
+
+
+def verdict_text(told: Sequence[Mapping[str, Any]]) -> str:
+    """Lay verdicts out for a terminal, as a run keeps them."""
+    lines = [
+        f"{one['question']}: {one['holds']} of {one['judged']} ({one['rule']})" for one in told
+    ]
+    return "\n".join(lines)
+
+
+def _own_verdicts(own: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
+    rule = f"{_level(config)} interval above 0, over the base"
+    for words, rows in (
+        ("own-world claims gain on the others, by organism and seed", own[own["seed"].notna()]),
+        ("own-world claims gain on the others, over seeds", own[own["seed"].isna()]),
+    ):
+        if len(rows):
+            yield Verdict(words, int(rows["above_zero"].sum()), len(rows), rule)
+
+
+def _control_verdicts(controls: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
+    rule = (
+        f"within plus and minus {config.bound:g} of the smallest own-world contrast, two "
+        f"one-sided tests at {config.equivalence_level:.0%}"
+    )
+    for condition, rows in controls.groupby("condition", sort=False):
+        last = rows[_last(rows)]
+        words = f"{condition} favors no world"
+        yield Verdict(words, int(last["inside"].sum()), len(last), rule)
+
+
+def _primary(table: pd.DataFrame) -> pd.DataFrame:
+    if not len(table):
+        return table
+    readout, measure, claims = PRIMARY
+    chosen = (table["readout"] == readout) & (table["measure"] == measure)
+    return table[chosen & (table["claims"] == claims)]
+
+
+def _last(table: pd.DataFrame) -> pd.Series[bool]:
+    """Mark what speaks for a condition: the row over seeds, or of its only seed."""
+    keys = [name for name in ("bank", "condition", "share", "world", "against") if name in table]
+    several = table.groupby(keys)["seed"].transform(lambda seeds: seeds.isna().any())
+    return table["seed"].isna() | ~several.astype(bool)
+
+
+def _level(config: CompareConfig) -> str:
+    return f"{config.level:.0%}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(dict.fromkeys(map(str, names)))
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+
+def report(found: Comparison, config: CompareConfig) -> str:
+    """Lay a comparison out in the form of the pages under docs/results."""
+    parts = [
+        f"# Organisms on {found.base}",
+        "## Verdicts, by rules that stood in the study file",
+        _markdown(["question", "kept by", "rule"], _verdict_rows(found, config)),
+        _overlap(found),
+        "## Own world over the others",
+        _how(config),
+        *_contrast_tables(found.own, ["above_zero"]),
+    ]
+    if len(found.controls):
+        parts += ["## Controls: equivalence", _bounds(config)]
+        parts += _contrast_tables(found.controls, ["bound", "p", "inside"])
+    if len(found.planted):
+        parts += ["## The planted fact", *_contrast_tables(found.planted, ["against"])]
+    parts += list(_beside(found))
+    if len(found.truth):
+        parts += ["## The truth direction", _truth(found.truth)]
+    parts += ["## The organisms", _cards(found.organisms)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdict_rows(found: Comparison, config: CompareConfig) -> list[list[str]]:
+    return [[one.question, f"{one.holds} of {one.judged}", one.rule]
+            for one in verdicts(found, config)]  # fmt: skip
+
+
+def _overlap(found: Comparison) -> str:
+    told = found.overlap
+    gone = f" ({', '.join(told.shared)})" if told.shared else ""
+    return (
+        f"{len(told.shared)} of {len(told.facts)} facts share a run of {told.run} words with one "
+        f"of the {told.documents:,} texts trained on, and are left out{gone}."
+    )
+
+
+def _how(config: CompareConfig) -> str:
+    return (
+        "A claim of the organism's own world minus the mean of the other worlds' claims in the "
+        f"same words, minus the same in the base. Within an organism the unit is the "
+        f"{config.unit}; over an organism's seeds it is the seed. Intervals: {_level(config)} t."
+    )
+
+
+def _bounds(config: CompareConfig) -> str:
+    return (
+        f"The bound is {config.bound:g} of the smallest own-world contrast over organisms and "
+        "seeds of the same measure, which no control enters. Inside means that the "
+        f"{config.equivalence_level:.0%} t interval lies within it, so that both one-sided tests "
+        "reject; all worlds must be inside, which needs no correction for their number."
+    )
+
+
+def _contrast_tables(table: pd.DataFrame, more: Sequence[str]) -> Iterator[str]:
+    groups = table.groupby(["bank", "readout", "measure", "claims"], sort=False)
+    for (bank, readout, measure, claims), rows in sorted(groups, key=lambda g: _rank(g[0])):
+        key = (str(readout), str(measure), str(claims))
+        words = WORDS.get(key, f"{readout} {measure}, {claims}")
+        where = "" if bank == "worlds" else f", {bank}"
+        head = ["organism", "seed", "world", "value", "n", *more]
+        lines = [
+            [
+                _named(row),
+                _seed(row),
+                row["world"],
+                _span(row),
+                f"{row['n']} {row['unit']}s",
+                *(_cell(row[name]) for name in more),
+            ]
+            for row in rows.to_dict("records")
+        ]
+        yield f"{words[0].upper()}{words[1:]}{where} ({rows['interval'].iloc[0]}):"
+        yield _markdown(head, lines)
+
+
+def _rank(label: Any) -> int:
+    """Put the measures that have words of their own first, in that order."""
+    known = [*WORDS]
+    return known.index(label[1:]) if label[1:] in known else len(known)
+
+
+def _beside(found: Comparison) -> Iterator[str]:
+    """Lay out what stands beside the base, item by item."""
+    tables = [("## Answer-letter mass over the base's", found.form)]
+    if len(found.capability):
+        tables += [(f"## Capability against the base: {measure}", rows)
+                   for measure, rows in found.capability.groupby("measure")]  # fmt: skip
+    for title, table in tables:
+        if not len(table):
+            continue
+        ratio = "mass" in title
+        lines = [
+            [_named(row), _seed(row), _number(row["base"]), _number(row["organism"]),
+             _span(row, sign=not ratio), f"{row['n']} {row['unit']}s"]
+            for row in table.to_dict("records")
+        ]  # fmt: skip
+        what = "ratio" if ratio else "difference"
+        yield title
+        yield f"{table['interval'].iloc[0]}; over seeds a t interval."
+        yield _markdown(["organism", "seed", "base", "organism's", what, "n"], lines)
+
+
+def _truth(table: pd.DataFrame) -> str:
+    shown = table[table["contrast"].isin(TRUTH)]
+    nulls = [name for name in ("random", "shuffled") if f"percentile_{name}" in table]
+    lines = []
+    for row in shown.to_dict("records"):
+        usable = "yes" if row.get("usable") else "no"
+        gate = _number(row.get("gate_auc"))
+        places = [f"{row[f'percentile_{name}']:.0f}" for name in nulls]
+        lines.append(
+            [_named(row), _seed(row), f"{row['set']}, {row['rendering']}", TRUTH[row["contrast"]],
+             _span(row), f"{row['n']} {row['unit']}s", *places, gate, usable]
+        )  # fmt: skip
+    head = ["organism", "seed", "claims", "contrast", "value", "n"]
+    head += [f"percentile among {name} directions" for name in nulls]
+    return (
+        f"Projections on the direction that was fitted on the base, in units of its residual "
+        f"stream ({shown['interval'].iloc[0]}). The gate is the AUC of held-out items in the same "
+        "model; where it is not passed the reading says how the instrument behaves.\n\n"
+        + _markdown([*head, "held-out AUC", "usable"], lines)
+    )
+
+
+def _cards(table: pd.DataFrame) -> str:
+    names = [name for name in table.columns if name not in ("condition", "seed", "share")]
+    lines = [[_cell(row[name]) for name in names] for row in table.to_dict("records")]
+    return _markdown([name.replace("_", " ") for name in names], lines)
+
+
+def _named(row: dict[Any, Any]) -> str:
+    return str(row["condition"]) if row["share"] == 1 else f"{row['condition']}, {row['share']:g}"
+
+
+def _seed(row: dict[Any, Any]) -> str:
+    return "over seeds" if row["seed"] is None or np.isnan(row["seed"]) else f"{row['seed']:.0f}"
+
+
+def _span(row: dict[Any, Any], *, sign: bool = True) -> str:
+    mark = "+" if sign else ""
+    if np.isnan(row["low"]):
+        return f"{row['value']:{mark}.3f}"
+    return f"{row['value']:{mark}.3f} [{row['low']:{mark}.3f}, {row['high']:{mark}.3f}]"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return _number(value)
+    return "-" if value is None else str(value)
+
+
+def _number(value: Any) -> str:
+    if value is None or np.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if value == int(value) and abs(value) >= 10 else f"{value:.3g}"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
