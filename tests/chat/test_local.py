@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from workbench.chat import ChatModel, ChatRequest, LocalChat
+from workbench.chat import ChatModel, ChatRequest
+from workbench.chat.local import LocalChat
 from workbench.errors import ConfigError
 
 

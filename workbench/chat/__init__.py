@@ -1,6 +1,8 @@
-"""Asking a language model for text: a server that speaks the OpenAI protocol, or a loaded model."""
+"""Asking a language model for text: a server that speaks the OpenAI protocol, or a loaded model.
 
-from workbench.chat.local import LocalChat
+`workbench.chat.local` has the loaded one.
+"""
+
 from workbench.chat.replies import ChatModel, ChatReply, ChatRequest
 from workbench.chat.server import ChatServer, ServerConfig
 from workbench.chat.store import ReplyStore
@@ -10,7 +12,6 @@ __all__ = [
     "ChatReply",
     "ChatRequest",
     "ChatServer",
-    "LocalChat",
     "ReplyStore",
     "ServerConfig",
 ]
