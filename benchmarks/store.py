@@ -1,8 +1,9 @@
 """The activation store: what writing costs, whether memory stays flat, how fast a layer is read.
 
-W3 compares ``wb.capture`` to memory with ``wb.capture(out=...)`` on the inputs of W1 and W2. Memory
-and reading are measured at the full width of 5,120 on any machine: there a stand-in engine hands
-out drawn values in place of a model's, and everything behind it is the real thing.
+W3 compares ``wb.capture`` to memory with ``wb.capture(out=...)`` on the inputs of W1 and W2. What
+is left after the last forward, memory and reading are measured at the full width of 5,120 on any
+machine: there a stand-in engine hands out drawn values in place of a model's, and everything behind
+it is the real thing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -44,8 +47,10 @@ from workbench.models.render import ChatRenderer
 from workbench.prompts import PromptSet
 from workbench.types import Batch, ModelRef, ModelStamp, Read, Subject
 
-WORKLOADS = ("W3", "memory", "read")
+WORKLOADS = ("W3", "tail", "memory", "read")
 POOL = 64
+PACE = 1.2e-4
+"""Seconds a token of the stand-in engine: about those of Qwen3-32B's shape on an H200."""
 
 
 @dataclass
@@ -56,8 +61,12 @@ class Drawn:
     width: int
     dtype: torch.dtype
     name: str = "drawn"
+    pace: float = 0.0
+    """Seconds that a token takes."""
     pool: Tensor = field(init=False)
     row: int = 0
+    ended: float = 0.0
+    """When the last forward had ended."""
 
     def __post_init__(self) -> None:
         rng = torch.Generator().manual_seed(SEED)
@@ -66,12 +75,15 @@ class Drawn:
 
     def capture(self, _subject: Subject, batch: Batch, reads: Sequence[Read]) -> list[Tensor]:
         """Return ``(l, b, d)`` for each read; row n of all rows is n modulo the pool."""
+        time.sleep(self.pace * batch.input_ids.numel())
         rows = torch.arange(self.row, self.row + len(batch.input_ids)) % POOL
         self.row += len(rows)
-        return [self.pool[list(read.layers)][:, rows] for read in reads]
+        values = [self.pool[list(read.layers)][:, rows] for read in reads]
+        self.ended = time.perf_counter()
+        return values
 
 
-def stand_in(layers: int, width: int, dtype: torch.dtype) -> Subject:
+def stand_in(layers: int, width: int, dtype: torch.dtype, pace: float = 0.0) -> Subject:
     """Return a subject without weights whose engine is ``Drawn``."""
     tokenizer = trained_tokenizer()
     name = str(dtype).removeprefix("torch.")
@@ -83,7 +95,7 @@ def stand_in(layers: int, width: int, dtype: torch.dtype) -> Subject:
         blocks={layer: nn.Identity() for layer in range(layers)},
         stamp=ModelStamp("drawn", "drawn", layers, width, "0" * 16, "0" * 16),
         renderer=ChatRenderer(tokenizer),
-        runner=Drawn(layers, width, dtype),  # type: ignore[arg-type]
+        runner=Drawn(layers, width, dtype, pace=pace),  # type: ignore[arg-type]
     )
 
 
@@ -148,6 +160,36 @@ def _cost(
 
 def _largest(one: Activations, other: Activations) -> float:
     return max(float(np.abs(one.at(layer) - other.at(layer)).max()) for layer in one.layers)
+
+
+# --- what is left when the forwards have ended ---------------------------------------------------
+
+
+def run_tail(options: Options) -> dict[str, Any]:
+    """Capture statements at 64 blocks x 5,120 from an engine that takes its time, as a GPU does."""
+    subject = stand_in(16 if options.quick else 64, 5120, torch.bfloat16, PACE)
+    runner, prompts = subject.runner, statements(subject, 256 if options.quick else 1024)
+    assert isinstance(runner, Drawn)
+    after: dict[str, list[float]] = {"ours": [], "memory": []}
+
+    def timed(name: str, **options: Any) -> None:
+        wb.capture(subject, prompts, **options)
+        after[name].append(time.perf_counter() - runner.ended)
+
+    with scratch() as folder:
+        runs: dict[str, Callable[[], Any]] = {
+            "ours": lambda: timed("ours", out=folder / str(len(after["ours"]))),
+            "memory": lambda: timed("memory"),
+        }
+        found = compare(runs, max(3, options.repeats))
+    ours, memory = found.times["ours"], found.times["memory"]
+    return {
+        "ours": rounded(ours.seconds),
+        "memory": rounded(memory.seconds),
+        "cost": rounded(ours.seconds / memory.seconds - 1),
+        "cpu_seconds": rounded(ours.cpu_seconds - memory.cpu_seconds),
+        **{f"after_{name}": rounded(median(seconds)) for name, seconds in after.items()},
+    }
 
 
 # --- flat memory ----------------------------------------------------------------------------------
@@ -281,15 +323,14 @@ def _other_rows(values: np.ndarray, pool: np.ndarray) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     options = options_of(__doc__ or "", WORKLOADS, argv)
     subject = open_subject(options)
+    others = {"tail": run_tail, "memory": run_memory, "read": run_read}
     found: dict[str, Any] = {}
     for name in options.workloads:
         with measured(name):
             if name == "W3":
                 found[name] = run_cost(options, subject)
-            elif name == "memory":
-                found[name] = run_memory(options)
             else:
-                found[name] = run_read(options)
+                found[name] = others[name](options)
         keep(options, found)
     return finish(options, subject, found)
 

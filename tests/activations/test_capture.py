@@ -13,7 +13,7 @@ import torch
 from workbench.activations import open_activations, verify
 from workbench.activations.batches import cut_batches
 from workbench.activations.capture import capture
-from workbench.activations.forwards import to_stored
+from workbench.activations.landing import to_stored
 from workbench.engine.pool import parse_position, pool, token_mask
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
 from workbench.prompts import PromptSet

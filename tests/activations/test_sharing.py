@@ -196,28 +196,28 @@ def test_an_error_of_the_writing_thread_reaches_the_caller_and_what_was_written_
     tmp_path, monkeypatch
 ):
     prompts = prompts_of(40)
-    real, calls = Store.write, []
+    real, calls = Store.keep, []
 
-    def write(self, block):
-        calls.append(block.first)
+    def keep(self, draft, norms):
+        calls.append(draft.part.first)
         if len(calls) > 3:
             raise WorkbenchError("the disk is full")
-        real(self, block)
+        real(self, draft, norms)
 
-    monkeypatch.setattr(Store, "write", write)
+    monkeypatch.setattr(Store, "keep", keep)
     subject = fake_subject()
     with pytest.raises(WorkbenchError, match="the disk is full"):
         capture(subject, prompts, out=tmp_path / "acts", shard_rows=4)
     assert len(list((tmp_path / "acts/shards").iterdir())) == 3
     assert sum(rows for rows, _ in subject.runner.batches) <= 6 * 4  # it stopped soon after
-    monkeypatch.setattr(Store, "write", real)
+    monkeypatch.setattr(Store, "keep", real)
     capture(fake_subject(), prompts, out=tmp_path / "acts", shard_rows=4)
     capture(fake_subject(), prompts, out=tmp_path / "whole", shard_rows=4)
     assert files(tmp_path / "acts") == files(tmp_path / "whole")
 
 
 def test_two_errors_at_once_are_both_told(tmp_path, monkeypatch):
-    def write(self, block):
+    def keep(self, draft, norms):
         raise WorkbenchError("the disk is full")
 
     class Late(CountingRunner):
@@ -226,7 +226,7 @@ def test_two_errors_at_once_are_both_told(tmp_path, monkeypatch):
                 raise KeyboardInterrupt
             return super().capture(subject, batch, reads)
 
-    monkeypatch.setattr(Store, "write", write)
+    monkeypatch.setattr(Store, "keep", keep)
     subject = fake_subject()
     subject.runner = Late()
     with pytest.raises(KeyboardInterrupt) as caught:

@@ -14,7 +14,7 @@ import pytest
 
 from workbench.activations import Activations, open_activations, pack, save_embedding, verify
 from workbench.activations.layout import Manifest, decode, encode, make_block
-from workbench.activations.shard import shard_pieces
+from workbench.activations.shard import lay_out
 from workbench.activations.store import Store, plan_shards
 from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
 from workbench.types import ActivationsLike, ModelStamp
@@ -431,7 +431,7 @@ def test_a_column_that_hdf5_cannot_hold_is_named():
     values, columns = planted(1)
     block = make_block(0, values, "float32", {**columns, "topic": np.array(["a\0b"])}, LAYERS)
     with pytest.raises(ConfigError, match="column 'topic' holds"):
-        shard_pieces(block, manifest_of(1))
+        lay_out(block.part, manifest_of(1))
 
 
 def test_nothing_to_open_says_what_was_expected(tmp_path):

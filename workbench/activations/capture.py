@@ -45,8 +45,8 @@ def capture(
 ) -> Activations | dict[str, Activations]:
     """Read activations of every prompt, to memory or to a resumable store on disk.
 
-    Every prompt is rendered and checked before the first forward. Batches are a function of a
-    shard's content, so that an interrupted capture, resumed, leaves the same bytes.
+    Every prompt is rendered and checked before the first forward. Batches are a function of the
+    items that run together, so that an interrupted capture, resumed, leaves the same bytes.
 
     Args:
         subject: the model under study, with a runner.
@@ -64,11 +64,13 @@ def capture(
         add_generation_prompt: end a chat with the assistant's header.
         dtype: store as ``bfloat16``, ``float16`` or ``float32``; by default what the read gives
             (the model's dtype for single tokens, float32 for means).
-        shard_rows: items in a shard; by default 256, more where they are short, fewer where their
-            values are large. Rows of one shard are sorted into batches together.
+        shard_rows: items in a shard, which are sorted into batches together. By default 256, more
+            where they are short, fewer where their values are large; and where these make more
+            than 96 MiB in float32, several shards hold them.
         budget: tokens of one batch, pads included; halved where a batch does not fit the device.
-        shard: ``(i, n)`` or ``"i/n"``: do only the shards whose number leaves i when divided by n.
-            Several processes fill one ``out`` side by side; the last one closes it.
+        shard: ``(i, n)`` or ``"i/n"``: do only the items that run together whose number leaves i
+            when divided by n. Several processes fill one ``out`` side by side; the last one closes
+            it.
         progress: called with (items done, items in all).
 
     Returns:
@@ -87,14 +89,15 @@ def capture(
     wanted = _reads(subject, layers, site, position, reads)
     index, parts = parse_part(shard) if shard is not None else (0, 1)
     job = prepare(subject, prompts, list(wanted.values()), options, shard_rows, budget)
-    own = job.shards[index::parts]
+    groups = job.groups[index::parts]
+    own = [shard for group in groups for shard in group]
     folders = _folders(out, list(wanted), several=reads is not None)
     sinks = [
         Sink.open(job.manifest(read), folder, resume=resume, dtype=dtype)
         for read, folder in zip(job.reads, folders, strict=True)
     ]
     _refuse_full_disk(job, sinks, own, dtype)
-    fill(job, sinks, own, dtype, progress)
+    fill(job, sinks, groups, dtype, progress)
     found = dict(zip(wanted, (sink.finish(own) for sink in sinks), strict=True))
     return found if reads is not None else next(iter(found.values()))
 

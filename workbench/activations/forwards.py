@@ -4,101 +4,159 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from workbench.activations.batches import Row, cut_batches, pad_right
-from workbench.activations.job import Job, is_ragged
-from workbench.activations.landing import Landing, Load, Mover, bits_of
-from workbench.activations.layout import STORED, Block, encode, make_block
+from workbench.activations.job import Group, Job, is_ragged
+from workbench.activations.landing import Landing, Load, Mover, keep_all
 from workbench.activations.sink import Background, Sink
 from workbench.engine.forward import is_out_of_memory
 from workbench.errors import WorkbenchError
 from workbench.types import Progress, Read, Subject
 
 logger = logging.getLogger(__name__)
-SHORTEST = 1e-15
-"""The square of a smaller norm leaves float32, so it is worked out again in float64."""
 
 
 def fill(
     job: Job,
     sinks: Sequence[Sink],
-    shards: Sequence[tuple[int, int]],
+    groups: Sequence[Group],
     dtype: str | None,
     progress: Progress | None,
 ) -> None:
-    """Read every shard that a sink lacks; values are written while the next shard is read.
+    """Read every shard that a sink lacks; values are written while later ones are computed.
 
-    Where a batch does not fit the device, the shard and those after it take smaller batches. The
-    size stands in the shard, so that a resumed capture goes on with it.
+    What is left to do for a group's shards is done while the next group is read. Where a batch does
+    not fit the device, the group and those after it take smaller batches. The size stands in the
+    shards, so that a resumed capture goes on with it.
     """
-    tally = _Tally(progress, sum(stop - first for first, stop in shards))
+    tally = _Tally(progress, sum(group[-1][1] - group[0][0] for group in groups))
     budget = job.budget
     with Background() as writing, Mover() as mover:
-        for first, stop in shards:
-            there = [sink for sink in sinks if sink.has(first, stop)]
+        for group in groups:
+            wanted = [
+                _Wanted(read, sink, [shard for shard in group if not sink.has(*shard)], dtype)
+                for read, sink in zip(job.reads, sinks, strict=True)
+            ]
+            there = [
+                (one.sink, shard) for one in wanted for shard in group if shard not in one.shards
+            ]
             if there:
-                budget = there[0].budget(first, stop) or job.budget
-            lacking = [number for number, sink in enumerate(sinks) if sink not in there]
-            if lacking:
-                reads = [job.reads[number] for number in lacking]
-                rows = job.rows(first, stop)
-                landings, budget = _read_shard(job.subject, reads, rows, budget, tally, mover)
-                shrunk = budget if budget < job.budget else None
-                for number, landing in zip(lacking, landings, strict=True):
-                    shard = _Items(job, first, stop, [len(row.ids) for row in rows], shrunk)
-                    writing.submit(partial(_keep, shard, sinks[number], landing, dtype))
-            tally.close(stop - first)
+                sink, shard = there[0]
+                budget = sink.budget(*shard) or job.budget
+            if lacking := [one for one in wanted if one.shards]:
+                run = _Run(job, group[0][0], job.rows(group[0][0], group[-1][1]), lacking)
+                budget = run.read(budget, tally, mover, writing)
+            tally.close(group[-1][1] - group[0][0])
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The shards of a group that a sink lacks."""
+
+    read: Read
+    sink: Sink
+    shards: Sequence[tuple[int, int]]
+    dtype: str | None
 
 
 class _Tally:
-    """Progress that never falls, though a shard is begun again with smaller batches."""
+    """Progress that never falls, though a group is begun again with smaller batches."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total = progress, total
         self.closed = self.told = 0
 
     def tell(self, within: int) -> None:
-        """Say how many items of the present shard are done."""
+        """Say how many items of the present group are done."""
         done = self.closed + within
         if self.progress is not None and done > self.told:
             self.progress(done, self.total)
         self.told = max(self.told, done)
 
     def close(self, items: int) -> None:
-        """Say that a shard of so many items is done."""
+        """Say that a group of so many items is done."""
         self.tell(items)
         self.closed += items
 
 
-def _read_shard(
-    subject: Subject,
-    reads: Sequence[Read],
-    rows: Sequence[Row],
-    budget: int,
-    tally: _Tally,
-    mover: Mover,
-) -> tuple[list[Landing], int]:
-    """Return a landing for each read, ``(l, n, d)``, or ``(l, n t, d)`` where ragged.
+@dataclass(frozen=True)
+class _Run:
+    """A group of which shards are wanted."""
 
-    Also returns the budget that fitted: all batches of the shard are cut by it.
-    """
-    while True:
-        try:
-            return _read_batches(subject, reads, rows, budget, tally, mover), budget
-        except _TooLargeError as error:
-            tokens = error.tokens
-        mover.settle()
-        while budget >= tokens:
-            budget //= 2
-        logger.warning("a batch of %d tokens does not fit; now at most %d", tokens, budget)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    job: Job
+    first: int
+    """Item with which the group begins."""
+    rows: Sequence[Row]
+    wanted: Sequence[_Wanted]
+
+    def read(self, budget: int, tally: _Tally, mover: Mover, writing: Background) -> int:
+        """Run all batches, and leave the rest to the writing thread.
+
+        Returns:
+            The budget that fitted: all batches of the group are cut by it.
+        """
+        while True:
+            landings = [self._landing(one, budget) for one in self.wanted]
+            with ExitStack() as undo:
+                for landing in landings:
+                    undo.callback(landing.discard)
+                try:
+                    self._run_batches(landings, budget, tally, mover)
+                except _TooLargeError as error:
+                    tokens = error.tokens
+                else:
+                    writing.submit(partial(keep_all, landings))
+                    undo.pop_all()
+                    return budget
+            mover.settle()
+            while budget >= tokens:
+                budget //= 2
+            logger.warning("a batch of %d tokens does not fit; now at most %d", tokens, budget)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    @property
+    def _offsets(self) -> np.ndarray:
+        return np.cumsum([0, *(len(row.ids) for row in self.rows)])
+
+    def _landing(self, one: _Wanted, budget: int) -> Landing:
+        ragged, offsets = is_ragged(one.read), self._offsets
+        shrunk = budget if budget < self.job.budget else None
+        places = offsets if ragged else np.arange(len(self.rows) + 1)
+        parts, starts = [], []
+        for first, stop in one.shards:
+            bounds = places[first - self.first : stop - self.first + 1]
+            own = bounds - bounds[0] if ragged else None
+            parts.append(self.job.part(first, stop, own, shrunk))
+            starts.append(int(bounds[0]))
+        return Landing(one.sink, parts, starts, int(places[-1]), one.dtype)
+
+    def _run_batches(
+        self, landings: Sequence[Landing], budget: int, tally: _Tally, mover: Mover
+    ) -> None:
+        """The values of one batch go their way while the next is computed; the largest is first.
+
+        So one that does not fit is met early, and little is under way when the last has ended.
+        """
+        offsets, done = self._offsets, 0
+        lengths = np.diff(offsets)
+        batches = cut_batches(lengths.tolist(), budget)
+        for chosen in sorted(batches, key=lambda rows: -len(rows) * int(lengths[rows].max())):
+            items = np.array(chosen)
+            tokens = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in chosen])
+            places = [tokens if is_ragged(one.read) else items for one in self.wanted]
+            if any(map(Landing.lacks, landings, places)):
+                reads = [one.read for one in self.wanted]
+                rows = [self.rows[row] for row in chosen]
+                mover.bring(landings, _forward(self.job.subject, rows, reads, places))
+            done += len(chosen)
+            tally.tell(done)
 
 
 class _TooLargeError(Exception):
@@ -107,30 +165,6 @@ class _TooLargeError(Exception):
     def __init__(self, tokens: int) -> None:
         super().__init__(tokens)
         self.tokens = tokens
-
-
-def _read_batches(
-    subject: Subject,
-    reads: Sequence[Read],
-    rows: Sequence[Row],
-    budget: int,
-    tally: _Tally,
-    mover: Mover,
-) -> list[Landing]:
-    """Run the batches; the values of one come to the host while the next is under way."""
-    lengths = np.array([len(row.ids) for row in rows])
-    offsets = np.cumsum([0, *lengths])
-    ragged = [is_ragged(read) for read in reads]
-    landings = [Landing(int(offsets[-1]) if each else len(rows)) for each in ragged]
-    done = 0
-    for chosen in cut_batches(lengths.tolist(), budget):
-        items = np.array(chosen)
-        tokens = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in chosen])
-        places = [tokens if each else items for each in ragged]
-        mover.bring(landings, _forward(subject, [rows[row] for row in chosen], reads, places))
-        done += len(chosen)
-        tally.tell(done)
-    return landings
 
 
 def _forward(
@@ -152,43 +186,3 @@ def _forward(
             f"one prompt of {tokens} tokens does not fit the device; give fewer layers or reads, a "
             "shorter prompt, or another device"
         ) from error
-
-
-@dataclass(frozen=True)
-class _Items:
-    """Which items a block is of."""
-
-    job: Job
-    first: int
-    stop: int
-    lengths: Sequence[int]
-    budget: int | None
-    """Tokens of a batch, where memory allowed fewer than planned."""
-
-
-def _keep(shard: _Items, sink: Sink, landing: Landing, dtype: str | None) -> None:
-    landing.settle()
-    stored, name = to_stored(landing.values, dtype)
-    columns = {name: column[shard.first : shard.stop] for name, column in shard.job.columns.items()}
-    offsets = np.cumsum([0, *shard.lengths]) if sink.plan.ragged else None
-    own = str(landing.values.dtype).removeprefix("torch.")
-    norms = landing.norms
-    if name == own and np.isfinite(norms).all() and (norms > SHORTEST).all():
-        block = Block(shard.first, stored, name, norms, columns, offsets, shard.budget)
-    else:
-        layers = sink.plan.layers
-        block = make_block(shard.first, stored, name, columns, layers, offsets, shard.budget)
-    sink.keep(block)
-
-
-def to_stored(values: Tensor, dtype: str | None = None) -> tuple[np.ndarray, str]:
-    """Turn a tensor into stored bits and the name of their dtype; lossless unless ``dtype`` asks.
-
-    Float64 becomes float32.
-    """
-    own = str(values.dtype).removeprefix("torch.")
-    name = dtype or (own if own in STORED else "float32")
-    if name != own:
-        return encode(values.to(torch.float32).numpy(), name), name
-    bits = bits_of(values.contiguous())
-    return bits.view(np.uint16) if own == "bfloat16" else bits, own

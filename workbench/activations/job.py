@@ -6,24 +6,31 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from workbench.activations.batches import Row, pad_right
-from workbench.activations.layout import Manifest
+from workbench.activations.layout import Manifest, Part
 from workbench.activations.store import SHARD_ROWS, plan_shards
 from workbench.engine.pool import Position, parse_position, token_mask
 from workbench.errors import ConfigError
 from workbench.prompts import PromptSet
 from workbench.types import Read, Subject
 
-SHARD_BYTES = 768 << 20
-"""A shard holds fewer items where its values would be larger than this in float32."""
-SHARD_TOKENS = 1 << 14
-"""A shard of short items holds as many as make so many tokens: two full batches."""
+GROUP_BYTES = 768 << 20
+"""Fewer items run together where their values would be larger than this in float32."""
+GROUP_TOKENS = 1 << 14
+"""So many short items run together as make so many tokens: two full batches."""
+SHARD_BYTES = 96 << 20
+"""Those that run together make several shards where their values are larger in float32.
+
+When the last row has come each shard is hashed, and that goes side by side.
+"""
 KEPT_TOKENS = 1 << 24
 """Prompts of so many tokens are kept as rendered (64 MB); those after them are rendered again."""
+Group: TypeAlias = tuple[tuple[int, int], ...]
+"""Shards, one after another, whose rows run together: half-open ranges of items."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Job:
     prompts: PromptSet
     reads: tuple[Read, ...]
     options: Mapping[str, Any]
-    shards: tuple[tuple[int, int], ...]
+    groups: tuple[Group, ...]
     budget: int
     tokens: int
     """Of all prompts, pads left out."""
@@ -43,6 +50,16 @@ class Job:
     columns: Mapping[str, np.ndarray]
     kept: Sequence[Row] = ()
     """The first prompts, rendered."""
+
+    @property
+    def shards(self) -> Group:
+        """Every shard."""
+        return tuple(shard for group in self.groups for shard in group)
+
+    def part(self, first: int, stop: int, offsets: np.ndarray | None, budget: int | None) -> Part:
+        """Return what is known of some prompts before they are run; see `Part`."""
+        columns = {name: column[first:stop] for name, column in self.columns.items()}
+        return Part(first, columns, offsets, budget)
 
     def rows(self, first: int, stop: int) -> list[Row]:
         """Return some prompts as rendered.
@@ -73,6 +90,7 @@ class Job:
     def manifest(self, read: Read) -> Manifest:
         """Return the manifest of one read; its dtype is settled by the first values."""
         runner = self.subject.runner
+        together = {"together": _items(self.groups[0])} if len(self.groups[0]) > 1 else {}
         return Manifest(
             layers=read.layers,
             width=self.subject.width,
@@ -89,6 +107,7 @@ class Job:
                 "budget": self.budget,
                 "engine": runner.name if runner is not None else None,
                 "model_dtype": self.subject.ref.dtype,
+                **together,
             },
         )
 
@@ -114,9 +133,29 @@ def prepare(
             tokens += len(row.ids)
         if tokens <= KEPT_TOKENS:
             kept += rows
-    size = shard_rows or _shard_rows(reads, subject.width, tokens / len(prompts), len(prompts))
-    shards = plan_shards(len(prompts), size)
-    return replace(job, shards=shards, tokens=tokens, inputs=digest.hexdigest(), kept=kept)
+    size = _largest(reads, subject.width, tokens / len(prompts))
+    together = shard_rows or _group_rows(size, tokens / len(prompts), len(prompts))
+    groups = plan_groups(len(prompts), together, shard_rows or max(1, int(SHARD_BYTES // size)))
+    return replace(job, groups=groups, tokens=tokens, inputs=digest.hexdigest(), kept=kept)
+
+
+def plan_groups(n: int, together: int, most: int) -> tuple[Group, ...]:
+    """Cut items into those that run together, and these into shards of about one size.
+
+    Args:
+        n: items in all.
+        together: items that run together.
+        most: items of a shard.
+    """
+    rows = -(-together // -(-together // most))
+    return tuple(
+        tuple((start, min(start + rows, stop)) for start in range(first, stop, rows))
+        for first, stop in plan_shards(n, together)
+    )
+
+
+def _items(group: Group) -> int:
+    return group[-1][1] - group[0][0]
 
 
 def _columns(prompts: PromptSet) -> dict[str, np.ndarray]:
@@ -153,14 +192,19 @@ def _find_tokens(positions: Sequence[Position], rows: Sequence[Row]) -> None:
         token_mask(position, batch.attention_mask.bool(), batch.spans)
 
 
-def _shard_rows(reads: Sequence[Read], width: int, tokens: float, n: int) -> int:
-    """Return the items of a shard: more where they are short, but for two shards at least.
-
-    Rows that run together stand in one shard, and a batch of short ones needs many.
-    """
+def _largest(reads: Sequence[Read], width: int, tokens: float) -> float:
+    """Return the bytes of an item in float32, for the read that gives most."""
     largest = max(len(read.layers) * (tokens if is_ragged(read) else 1) for read in reads)
-    short = min(SHARD_TOKENS // tokens, -(-n // 2))
-    return int(min(max(SHARD_ROWS, short), max(1, SHARD_BYTES // (largest * width * 4))))
+    return 4.0 * width * largest
+
+
+def _group_rows(size: float, tokens: float, n: int) -> int:
+    """Return how many items run together: more where they are short, but two groups at least.
+
+    Batches are cut from items sorted by length, so that short ones need many to fill a batch.
+    """
+    short = min(GROUP_TOKENS // tokens, -(-n // 2))
+    return int(min(max(SHARD_ROWS, short), max(1, GROUP_BYTES // size)))
 
 
 def is_ragged(read: Read) -> bool:

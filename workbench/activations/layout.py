@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from workbench.errors import ConfigError, FormatError
 from workbench.runs import plain
@@ -114,6 +114,29 @@ def _known_dtype(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A contiguous range of items, and what is known of them before their values are."""
+
+    first: int
+    columns: Mapping[str, np.ndarray]
+    """By item; ``id`` among them."""
+    offsets: np.ndarray | None = None
+    """(items + 1,) where the rows of values are tokens."""
+    budget: int | None = None
+    """Tokens of a batch, where memory allowed fewer than planned."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last item."""
+        return self.first + len(self.columns["id"])
+
+    @property
+    def rows(self) -> int:
+        """Rows of values in a layer."""
+        return len(self.columns["id"]) if self.offsets is None else int(self.offsets[-1])
+
+
+@dataclass(frozen=True)
 class Block:
     """A contiguous range of items in memory, as stored; also serves reads like a file."""
 
@@ -130,9 +153,14 @@ class Block:
     """Tokens of a batch, where memory allowed fewer than planned."""
 
     @property
+    def part(self) -> Part:
+        """Everything but values and norms."""
+        return Part(self.first, self.columns, self.offsets, self.budget)
+
+    @property
     def stop(self) -> int:
         """One past the last item."""
-        return self.first + len(self.columns["id"])
+        return self.part.stop
 
     @property
     def size(self) -> int:
@@ -174,14 +202,20 @@ def make_block(
     Raises:
         ConfigError: a value is not finite; the item and layer are named.
     """
+    part = Part(first, columns, offsets, budget)
     norms = np.empty(values.shape[:2], np.float32)
     for index in range(len(values)):
-        wide = decode(values[index], dtype)
-        finite = np.isfinite(wide).all(axis=1)
-        if not finite.all():
-            raise _not_finite(finite, layers[index], columns["id"], offsets, dtype)
-        norms[index] = _lengths(wide)
+        norms[index], finite = measure(values[index], dtype)
+        refuse_infinite(finite, layers[index], part, dtype)
     return Block(first, values, dtype, norms, columns, offsets, budget)
+
+
+def measure(
+    stored: Shaped[np.ndarray, "n d"], dtype: str
+) -> tuple[Float32[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Return each row's L2 norm, and whether all its values are finite."""
+    wide = decode(stored, dtype)
+    return _lengths(wide), np.isfinite(wide).all(axis=1)
 
 
 def _lengths(wide: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " n"]:
@@ -196,13 +230,18 @@ def _lengths(wide: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " n"]:
     return np.asarray(lengths)
 
 
-def _not_finite(
-    finite: np.ndarray, layer: int, ids: np.ndarray, offsets: np.ndarray | None, dtype: str
-) -> ConfigError:
+def refuse_infinite(finite: Bool[np.ndarray, " n"], layer: int, part: Part, dtype: str) -> None:
+    """Check that every row of a layer is finite.
+
+    Raises:
+        ConfigError: one is not; the item and layer are named.
+    """
+    if finite.all():
+        return
     rows = np.flatnonzero(~finite)
-    owners = rows if offsets is None else np.searchsorted(offsets, rows, "right") - 1
-    items = list(dict.fromkeys(ids[owners]))
-    return ConfigError(
+    owners = rows if part.offsets is None else np.searchsorted(part.offsets, rows, "right") - 1
+    items = list(dict.fromkeys(part.columns["id"][owners]))
+    raise ConfigError(
         f"{len(rows)} of {len(finite)} rows are not finite at layer {layer} (first item: "
         f"{str(items[0])!r}; {len(items)} items of this shard); the model overflows in {dtype}, so "
         "load it with dtype='bfloat16' or 'float32', or leave these items out"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -12,10 +10,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from workbench.activations.draft import reserve
 from workbench.activations.seal import checksums, seal_file
 from workbench.activations.shard import create_values, mark
 from workbench.activations.store import open_parts, row_bounds, write_items
-from workbench.files import free_bytes, make_folder, replacing
+from workbench.files import make_folder, replacing
 
 
 def pack(path: str | Path, out: str | Path) -> Path:
@@ -55,16 +54,6 @@ def pack(path: str | Path, out: str | Path) -> Path:
 
 
 def _reserve(path: Path, size: int) -> None:
-    """Take the room before HDF5 writes: it crashes the process where a write to disk fails.
-
-    Raises:
-        OSError: there is not enough.
-    """
-    if free_bytes(path) < size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if hasattr(os, "posix_fallocate"):
-        file = os.open(path, os.O_RDWR)
-        try:
-            os.posix_fallocate(file, 0, size)
-        finally:
-            os.close(file)
+    """Take the room before HDF5 writes: it crashes the process where a write to disk fails."""
+    with path.open("r+b") as file:
+        reserve(path, file.fileno(), size)

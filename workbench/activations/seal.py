@@ -58,12 +58,9 @@ def checksums(values: Shaped[np.ndarray, "l n d"], rows: int) -> UInt32[np.ndarr
     return found
 
 
-def sum_pieces(pieces: Iterable[memoryview]) -> int:
-    """Return the CRC-32 of all pieces, in order."""
-    crc = 0
-    for piece in pieces:
-        crc = zlib.crc32(piece, crc)
-    return crc
+def seal_bytes(chunks: int) -> int:
+    """Return the size of the seal of a file with so many chunks."""
+    return 12 * chunks + TAIL.size
 
 
 def chunk_offsets(values: h5py.Dataset) -> Int[np.ndarray, "l c"]:
@@ -114,7 +111,7 @@ class Seal:
             return None
         length, chunk_bytes, layers, number, rest, crc, _ = TAIL.unpack(tail)
         count = layers * number
-        if length + 12 * count + TAIL.size != size:
+        if length + seal_bytes(count) != size:
             raise DamagedError(f"{size} bytes where its seal tells of {length}")
         body = os.pread(file, 12 * count, length)
         head = TAIL.pack(length, chunk_bytes, layers, number, rest, 0, MAGIC)

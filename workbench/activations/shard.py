@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -20,8 +20,8 @@ from workbench.activations.layout import (
     FORMAT,
     STORED,
     VERSION,
-    Block,
     Manifest,
+    Part,
     check_version,
     place,
 )
@@ -32,30 +32,30 @@ from workbench.activations.seal import (
     chunk_rows,
     descriptor,
 )
-from workbench.activations.skeleton import Filled, reserve_values, room_for
+from workbench.activations.skeleton import Frame, reserve_values, room_for
 from workbench.errors import ConfigError, FormatError
 
 
-def shard_pieces(block: Block, manifest: Manifest) -> list[bytes | memoryview]:
-    """Return the bytes of the shard's file, HDF5 and seal; equal blocks give equal bytes.
-
-    The block's values stand among them as they are; do not change them before they are written.
+def lay_out(part: Part, manifest: Manifest) -> Frame:
+    """Return the file of a shard without its values and norms; equal parts give equal bytes.
 
     Raises:
         ConfigError: an item column that HDF5 cannot hold.
     """
-    room = room_for(block, manifest.columns)
+    stored = np.dtype(STORED[manifest.dtype])
+    shape = (len(manifest.layers), part.rows, manifest.width)
+    kept = replace(part, columns={name: part.columns[name] for name in manifest.columns})
+    room = room_for(kept, shape, stored.itemsize)
     with h5py.File(room, "w") as file:
-        reserve_values(file, block.values.shape, manifest.dtype)
-        mark(file, manifest, block.first, block.stop)
-        if block.budget is not None:
-            file.attrs["budget"] = block.budget
-        file["norms"] = block.norms
-        if block.offsets is not None:
-            file["offsets"] = np.asarray(block.offsets, np.int64)
-        write_columns(file, {name: block.columns[name] for name in manifest.columns})
-    filled = Filled.of(room, block.values)
-    return [*filled.pieces(), filled.seal()]
+        reserve_values(file, shape, manifest.dtype)
+        mark(file, manifest, part.first, part.stop)
+        if part.budget is not None:
+            file.attrs["budget"] = part.budget
+        file["norms"] = np.zeros(shape[:2], np.float32)
+        if part.offsets is not None:
+            file["offsets"] = np.asarray(part.offsets, np.int64)
+        write_columns(file, kept.columns)
+    return Frame.of(room)
 
 
 def in_memory(**options: Any) -> h5py.File:
@@ -289,11 +289,13 @@ class Shard:
 
     def read_column(self, name: str) -> np.ndarray:
         with opened(self.path) as file:
-            items = file["items"]
-            found = next(one for one in items.values() if one.attrs["column"] == name)
-            if h5py.check_string_dtype(found.dtype) is None:
-                return np.asarray(found[...])
-            return np.asarray(found.asstr()[...].astype(str))
+            items = file["items"].values()
+            return _content(next(one for one in items if one.attrs["column"] == name))
+
+    def read_columns(self) -> dict[str, np.ndarray]:
+        """Return every column, from one look into the file."""
+        with opened(self.path) as file:
+            return {one.attrs["column"]: _content(one) for one in file["items"].values()}
 
     def read_offsets(self) -> np.ndarray | None:
         if not self.manifest.ragged:
@@ -315,8 +317,7 @@ class Shard:
         self.check()
         self.read_norms()
         self.read_offsets()
-        for name in self.manifest.columns:
-            self.read_column(name)
+        self.read_columns()
         digest = sha256()
         for index in range(len(self.manifest.layers)):
             digest.update(np.ascontiguousarray(self.read_stored(index)).data)
@@ -326,6 +327,12 @@ class Shard:
             self._compare(file, told)
             if file.attrs.get("sha256", digest.hexdigest()) != digest.hexdigest():
                 raise self._wrong("the values do not match their sha256")
+
+
+def _content(column: h5py.Dataset) -> np.ndarray:
+    if h5py.check_string_dtype(column.dtype) is None:
+        return np.asarray(column[...])
+    return np.asarray(column.asstr()[...].astype(str))
 
 
 def read_packed_manifest(path: Path) -> Manifest:

@@ -7,9 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float32, Int, Shaped
 
 from workbench.activations.acts import Activations, open_activations
-from workbench.activations.layout import Block, Manifest
+from workbench.activations.draft import Draft, Put
+from workbench.activations.layout import STORED, Block, Manifest, Part
 from workbench.activations.store import Store, existing_manifest, refuse_other
 from workbench.errors import MismatchError
 
@@ -51,26 +56,37 @@ class Sink:
         """Return the tokens of a batch where memory allowed fewer than planned for a shard."""
         return None if self.store is None else self.store.shard(first, stop).read_budget()
 
-    def keep(self, block: Block) -> None:
-        """Keep one block.
+    def begin(self, part: Part, dtype: str) -> Target:
+        """Begin to keep a part, whose rows come in any order.
 
         Raises:
-            MismatchError: its dtype is not that of the blocks before it.
+            MismatchError: the dtype is not that of the parts before it.
             WorkbenchError: the disk is full or the place cannot be written.
         """
-        if self.folder is None:
-            self.plan = replace(self.plan, dtype=block.dtype)
-            self.blocks.append(block)
-            return
         if self.store is None:
-            self.plan = replace(self.plan, dtype=block.dtype)
+            self.plan = replace(self.plan, dtype=dtype)
+        if self.folder is None:
+            return Shelf(part, self.plan)
+        if self.store is None:
             self.store = Store.create(self.folder, self.plan)
-        self.store.write(block)
+        return self.store.begin(part, dtype)
+
+    def keep(self, target: Target, norms: Float32[np.ndarray, "l n"]) -> None:
+        """Keep a part of which every row has come.
+
+        Raises:
+            WorkbenchError: the disk is full or the place cannot be written.
+        """
+        if isinstance(target, Shelf):
+            self.blocks.append(target.block(norms))
+        else:
+            assert self.store is not None, "it began the draft"
+            self.store.keep(target, norms)
 
     def finish(self, own: Iterable[tuple[int, int]]) -> Activations:
         """Close the store if every shard is there, and open it; else only the ``own`` shards."""
         if self.folder is None:
-            return Activations(self.plan, self.blocks)
+            return Activations(self.plan, sorted(self.blocks, key=lambda block: block.first))
         if self.store is None:  # a part without a shard, and no other part has begun
             return Activations(self.plan, [], path=self.folder)
         if self.store.lacking():
@@ -78,6 +94,41 @@ class Sink:
             return Activations(self.store.manifest, shards, path=self.folder)
         self.store.finish()
         return open_activations(self.folder)
+
+
+class Shelf:
+    """A part in memory."""
+
+    def __init__(self, part: Part, plan: Manifest) -> None:
+        self.part, self.dtype = part, plan.dtype
+        shape = (len(plan.layers), part.rows, plan.width)
+        self.values: Shaped[np.ndarray, "l n d"] = np.empty(shape, STORED[plan.dtype])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return self.values.nbytes
+
+    def route(self, places: Int[np.ndarray, " m"]) -> Put:
+        """Return what takes the rows that belong at these places, layer by layer."""
+
+        def put(layer: int, bits: Shaped[np.ndarray, "m d"]) -> None:
+            self.values[layer, places] = bits
+
+        return put
+
+    def block(self, norms: Float32[np.ndarray, "l n"]) -> Block:
+        """Return the part with its values."""
+        part = self.part
+        return Block(
+            part.first, self.values, self.dtype, norms, part.columns, part.offsets, part.budget
+        )
+
+    def discard(self) -> None: ...
+
+
+Target: TypeAlias = Shelf | Draft
+"""Takes the rows of one part."""
 
 
 class Background:

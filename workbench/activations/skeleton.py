@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import h5py
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Float32, Int, UInt32
 
-from workbench.activations.layout import STORED, Block
-from workbench.activations.seal import Seal, checksums, chunk_offsets, chunk_rows, gaps, sum_pieces
+from workbench.activations.layout import STORED, Part
+from workbench.activations.seal import Seal, chunk_offsets, chunk_rows, gaps, seal_bytes
 
 SLACK = 16 << 20
 """For what HDF5 writes of its own; only what is touched takes memory."""
@@ -61,15 +62,14 @@ class Room:
     def flush(self) -> None: ...
 
 
-def room_for(block: Block, columns: Sequence[str]) -> Room:
-    """Return room for a block: its chunks, its norms, and ample for its columns."""
-    layers, n, d = block.values.shape
-    itemsize = block.values.itemsize
+def room_for(part: Part, shape: tuple[int, int, int], itemsize: int) -> Room:
+    """Return room for a shard: its chunks, its norms, and ample for its columns."""
+    layers, n, d = shape
     rows = chunk_rows(n, d, itemsize)
     chunks = layers * -(-n // rows) * rows * d * itemsize
-    texts = sum(len(text) for name in columns for text in block.columns[name].astype(str))
-    items = (len(columns) + 1) * len(block.columns["id"])
-    return Room(chunks + block.norms.nbytes + 4 * texts + 128 * items + SLACK)
+    texts = sum(len(text) for column in part.columns.values() for text in column.astype(str))
+    items = (len(part.columns) + 1) * len(part.columns["id"])
+    return Room(chunks + 4 * layers * n + 4 * texts + 128 * items + SLACK)
 
 
 def reserve_values(file: h5py.File, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
@@ -89,52 +89,53 @@ def reserve_values(file: h5py.File, shape: tuple[int, ...], dtype: str) -> h5py.
 
 
 @dataclass(frozen=True)
-class Filled:
-    """The file's pieces in order: HDF5's own bytes, and between them the values."""
+class Frame:
+    """A shard's file but for its values: HDF5's own bytes, and where the values go."""
 
     room: Room
-    values: Shaped[np.ndarray, "l n d"]
+    shape: tuple[int, int, int]
+    """Of the values: layers, rows, width."""
+    stored: np.dtype
     rows: int
     """Of a chunk."""
     offsets: Int[np.ndarray, "l c"]
+    norms: int
+    """Byte at which the norms begin."""
 
     @classmethod
-    def of(cls, room: Room, values: Shaped[np.ndarray, "l n d"]) -> Filled:
-        """Look up where the finished file keeps its chunks."""
+    def of(cls, room: Room) -> Frame:
+        """Look up where the finished file keeps its chunks and its norms."""
         with h5py.File(room, "r") as file:
-            made = file["values"]
-            return cls(room, values, made.chunks[1], chunk_offsets(made))
+            values = file["values"]
+            places = chunk_offsets(values)
+            norms = file["norms"].id.get_offset()
+            return cls(room, values.shape, values.dtype, values.chunks[1], places, norms)
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row of values."""
+        return self.shape[2] * self.stored.itemsize
 
     @property
     def chunk_bytes(self) -> int:
         """Size of a chunk in the file."""
-        return int(self.rows * self.values.shape[2] * self.values.itemsize)
+        return self.rows * self.row_bytes
 
-    def pieces(self) -> Iterator[memoryview | bytes]:
-        """Yield all bytes of the file, in order."""
-        number = self.offsets.shape[1]
-        last = 0
-        for place in np.argsort(self.offsets, axis=None).tolist():
-            offset = int(self.offsets.flat[place])
-            yield from self._own(last, offset)
-            layer, chunk = divmod(place, number)
-            held = self.values[layer, chunk * self.rows : (chunk + 1) * self.rows]
-            content = memoryview(np.ascontiguousarray(held)).cast("B")  # type: ignore[arg-type]
-            yield content
-            yield bytes(self.chunk_bytes - len(content))
-            last = offset + self.chunk_bytes
-        yield from self._own(last, self.room.length)
+    @property
+    def size(self) -> int:
+        """Bytes of the file, with its seal."""
+        return self.room.length + seal_bytes(self.offsets.size)
 
-    def _own(self, start: int, stop: int) -> Iterator[memoryview]:
-        if stop > start:
-            yield memoryview(self.room.bytes)[start:stop]
+    def seal(self, norms: Float32[np.ndarray, "l n"], crc32: UInt32[np.ndarray, "l c"]) -> Seal:
+        """Put in the norms, and return the seal."""
+        self.room.seek(self.norms)
+        self.room.write(norms.astype("<f4").tobytes())
+        rest = 0
+        for _, own in self.own():
+            rest = zlib.crc32(own, rest)
+        return Seal(self.room.length, self.chunk_bytes, self.offsets, crc32, rest)
 
-    def seal(self) -> bytes:
-        """Return the seal that follows the file's bytes."""
-        length = self.room.length
-        own = (
-            memoryview(self.room.bytes)[a:b]
-            for a, b in gaps(length, self.offsets, self.chunk_bytes)
-        )
-        crc32 = checksums(self.values, self.rows)
-        return Seal(length, self.chunk_bytes, self.offsets, crc32, sum_pieces(own)).pack()
+    def own(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield HDF5's own bytes, with the place at which each piece begins."""
+        for start, stop in gaps(self.room.length, self.offsets, self.chunk_bytes):
+            yield start, memoryview(self.room.bytes)[start:stop]

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 import h5py
 import numpy as np
+from jaxtyping import Float32
 
+from workbench.activations.draft import Draft
 from workbench.activations.embedding import check_embeddings
 from workbench.activations.index import INDEX, read_index, write_index
-from workbench.activations.layout import STORED, Block, Manifest
+from workbench.activations.layout import STORED, Block, Manifest, Part
 from workbench.activations.shard import (
     Known,
     Shard,
     file_image,
     in_memory,
+    lay_out,
     mark,
     mend,
     read_packed_manifest,
-    shard_pieces,
     write_columns,
 )
 from workbench.errors import FormatError, MismatchError
@@ -53,6 +54,8 @@ class Store:
     manifest: Manifest
     hashes: dict[str, str] = field(default_factory=dict)
     """Of the files written by this process."""
+    known: dict[str, Known] = field(default_factory=dict)
+    """What the index will say of them."""
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Store:
@@ -89,6 +92,31 @@ class Store:
             return False
         return True
 
+    def begin(self, part: Part, dtype: str) -> Draft:
+        """Begin a shard's file under a temporary name, to be given to ``keep`` or discarded.
+
+        Raises:
+            MismatchError: the values are not of the planned dtype.
+            WorkbenchError: the disk is full or the place cannot be written.
+        """
+        if dtype != self.manifest.dtype:
+            raise MismatchError(
+                f"{self.folder} stores {self.manifest.dtype}, but the model now gives "
+                f"{dtype}; load it with the dtype of the first run, or give another out"
+            )
+        path = self.shard(part.first, part.stop).path
+        return Draft(path, lay_out(part, self.manifest), part)
+
+    def keep(self, draft: Draft, norms: Float32[np.ndarray, "l n"]) -> None:
+        """Make a shard of a draft to which every row was written.
+
+        Raises:
+            WorkbenchError: the disk is full or the place cannot be written.
+        """
+        name = draft.path.name
+        self.hashes[name], self.known[name] = draft.close(norms)
+        logger.info("wrote %s (%d items)", draft.path, draft.part.stop - draft.part.first)
+
     def write(self, block: Block) -> None:
         """Write one shard whole or not at all.
 
@@ -96,18 +124,11 @@ class Store:
             MismatchError: the block is not of the planned dtype.
             WorkbenchError: the disk is full or the place cannot be written.
         """
-        if block.dtype != self.manifest.dtype:
-            raise MismatchError(
-                f"{self.folder} stores {self.manifest.dtype}, but the model now gives "
-                f"{block.dtype}; load it with the dtype of the first run, or give another out"
-            )
-        pieces = shard_pieces(block, self.manifest)
-        shard = self.shard(block.first, block.stop)
-        with ThreadPoolExecutor(1, "activations") as pool:
-            digest = pool.submit(_hash, pieces)
-            write_bytes(shard.path, *pieces)
-            self.hashes[shard.path.name] = digest.result()
-        logger.info("wrote %s (%d items)", shard.path, block.stop - block.first)
+        draft = self.begin(block.part, block.dtype)
+        put = draft.route(np.arange(block.part.rows))
+        for layer, values in enumerate(block.values):
+            put(layer, values)
+        self.keep(draft, block.norms)
 
     def lacking(self) -> tuple[tuple[int, int], ...]:
         """Return the item ranges whose shards are not there yet."""
@@ -123,7 +144,7 @@ class Store:
         """
         if not self.hashes and all((self.folder / name).exists() for name in (HASHES, VIRTUAL)):
             return
-        shards = listed_shards(self.folder, self.manifest)
+        shards = listed_shards(self.folder, self.manifest, self.known)
         hashes = {
             f"shards/{shard.path.name}": self.hashes.get(shard.path.name) or hash_path(shard.path)
             for shard in shards
@@ -131,13 +152,6 @@ class Store:
         _write_virtual(self.folder, self.manifest, shards)
         write_index(self.folder, self.manifest, shards)
         write_bytes(self.folder / HASHES, json.dumps(hashes, indent=1).encode())
-
-
-def _hash(pieces: Iterable[bytes | memoryview]) -> str:
-    digest = sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def shard_name(first: int, stop: int) -> str:
@@ -325,11 +339,9 @@ def row_bounds(shards: Sequence[Shard]) -> list[int]:
 
 def write_items(file: h5py.File, manifest: Manifest, shards: Sequence[Shard]) -> None:
     """Write the columns, and offsets where ragged, of consecutive shards."""
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([shard.read_column(name) for shard in shards])
-
-    write_columns(file, {name: joined(name) for name in manifest.columns})
+    parts = [shard.read_columns() for shard in shards]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in manifest.columns}
+    write_columns(file, joined)
     if manifest.ragged:
         file["offsets"] = join_offsets([shard.read_offsets() for shard in shards])
 
