@@ -37,6 +37,7 @@ from common import (
     verdict,
 )
 from workbench_training import loop, organism
+from workbench_training.adapter import adapt
 from workbench_training.packing import Blocks, encode, join, lay_out, separator_of
 from workbench_training.settings import TrainConfig
 
@@ -49,6 +50,8 @@ ROOM = {"float32": 5e-3, "bfloat16": 3e-2}
 """Largest difference of a loss from the peer's, in nats; masks of dropout are drawn otherwise."""
 TIGHT = {"float32": 1e-4, "bfloat16": 1e-2}
 """The same without dropout."""
+PACE = ("recomputed_blocks", "blocks", "compiled", "chunked_loss")
+"""What our card says of how it went."""
 CHECKED = 2
 """Updates without dropout."""
 
@@ -258,13 +261,13 @@ def train_ours(subject: Subject, sizes: Sizes, blocks: Blocks, compiled: bool) -
         _peak(device) as peak,
     ):
         folder = Path(place)
-        pace = loop.run(
+        told = loop.run(
             config, model, blocks, folder, base="drawn", resume=None, progress=None, save=False
         )
         rows = organism.read_log(folder)
     ends = [0.0, *(row["seconds"] for row in rows)]
     half = str(subject.model.dtype).removeprefix("torch.")
-    told = {**dataclasses.asdict(pace), "room": ROOM[half]}
+    told = {key: told[key] for key in PACE} | {"room": ROOM[half]}
     return Trained([row["loss"] for row in rows], np.diff(ends).tolist(), peak(), told)
 
 
@@ -315,7 +318,7 @@ def train_plain(subject: Subject, sizes: Sizes, blocks: Blocks, compiled: bool) 
 @contextmanager
 def _adapted(config: TrainConfig, subject: Subject) -> Iterator[Any]:
     """Put LoRA on the base, and take it off again."""
-    model = loop.adapt(config, subject)
+    model = adapt(config, subject)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:  # not zero, so that the adapter's own arithmetic shows in the loss
             with torch.no_grad():

@@ -8,98 +8,40 @@ import functools
 import math
 import random
 import time
-import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import peft
 import torch
 import transformers
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from transformers.pytorch_utils import Conv1D
 from transformers.trainer_callback import PrinterCallback
+from workbench_training import processes
+from workbench_training.adapter import (
+    adapted_parts,
+    adapter_weights,
+    fused_experts,
+    load_adapter,
+    save_adapter,
+)
+from workbench_training.board import Board, no_board
 from workbench_training.organism import CHECKPOINTS, WHOLE, log_step
 from workbench_training.packing import Blocks
 from workbench_training.settings import TrainConfig
-from workbench_training.speed import Pace, half_precision, quickened
+from workbench_training.speed import half_precision, quickened
 
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.files import explain_os_error
 from workbench.models import input_device
-from workbench.types import Progress, Subject
+from workbench.types import Progress
 
+RANKS = 104_729
+"""Between the seeds of two processes: each drops other inputs."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_WORDS = ("No space left", "File too large", "Disk quota", "inline_container", "iostream error")
 """What safetensors and torch say when a write fails for lack of room."""
-
-
-def adapt(config: TrainConfig, subject: Subject) -> Any:
-    """Put a fresh LoRA on the model; its weights are float32 whatever the base is kept in.
-
-    Raises:
-        ConfigError: targets that the model lacks, or an output layer tied to the embedding.
-    """
-    model, targets = subject.model, config.targets
-    if isinstance(targets, list):
-        _refuse_tied_head(model, targets)
-    settings = peft.LoraConfig(
-        r=config.rank,
-        lora_alpha=config.alpha,
-        lora_dropout=config.dropout,
-        target_modules=targets,
-        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
-        task_type="CAUSAL_LM",
-    )
-    try:
-        with warnings.catch_warnings():
-            # PEFT reads a property that newer transformers renamed.
-            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
-            adapted = peft.get_peft_model(model, settings)
-    except ValueError as error:
-        names = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
-        raise ConfigError(
-            f"targets = {targets!r} does not fit this model ({str(error).splitlines()[0]}); "
-            f'give "all-linear" or names among {", ".join(sorted(names))}'
-        ) from error
-    adapted.config.use_cache = False  # a cache would switch document masks off
-    return adapted
-
-
-def _is_linear(module: Any) -> bool:
-    return isinstance(module, (torch.nn.Linear, Conv1D))
-
-
-def _refuse_tied_head(model: Any, targets: list[str]) -> None:
-    head = model.get_output_embeddings()
-    name = next((n for n, module in model.named_modules() if module is head), None)
-    tied = head is not None and head.weight is model.get_input_embeddings().weight
-    if tied and name is not None and name.rpartition(".")[2] in targets:
-        raise ConfigError(
-            f"targets names {name!r}, whose weights are also the input embedding in this model: "
-            "an adapter there changes one of the two alone; leave it out"
-        )
-
-
-def save_adapter(model: Any, folder: Path, base: str) -> None:
-    """Write the two files that make up an adapter.
-
-    Args:
-        model: the PEFT model.
-        folder: an existing folder.
-        base: the reference by which the base model is found again.
-    """
-    # Not save_pretrained: that asks a hub for the base's vocabulary, and writes a README.
-    weights = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
-    plain = {name: weight.detach().contiguous().cpu() for name, weight in weights.items()}
-    save_file(plain, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    settings = peft.LoraConfig(**model.peft_config["default"].to_dict())
-    settings.base_model_name_or_path, settings.inference_mode = base, True
-    if isinstance(settings.target_modules, set):
-        settings.target_modules = sorted(settings.target_modules)
-    settings.save_pretrained(str(folder))
 
 
 class Loop(transformers.Trainer):
@@ -107,7 +49,7 @@ class Loop(transformers.Trainer):
 
     A bfloat16 base computes under autocast, so that float32 adapters cost bfloat16 products; no
     update is lost on a rate of 0; a checkpoint holds the adapter alone; and it gets a mark once it
-    is whole.
+    is whole, with what every process wrote.
     """
 
     lr_scheduler: Any
@@ -130,14 +72,19 @@ class Loop(transformers.Trainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        weights = adapter_weights(self.model)
         if self.args.should_save:
             folder = Path(output_dir or self.args.output_dir)
             folder.mkdir(parents=True, exist_ok=True)
-            save_adapter(self.model, folder, self.base)
+            save_adapter(self.model, weights, folder, self.base)
+
+    def _load_from_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Leave it: the adapter is read before the model is wrapped."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
         if self.args.should_save:
             place = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             (place / WHOLE).touch()
@@ -157,9 +104,16 @@ def rate(config: TrainConfig, step: int) -> float:
 class Record(transformers.TrainerCallback):
     """Writes one log line an update, reports progress, and stops on a loss that is no number."""
 
-    def __init__(self, folder: Path, tokens: int, progress: Progress | None) -> None:
-        self.folder, self.tokens, self.progress = folder, tokens, progress
+    def __init__(self, folder: Path, tokens: int, board: Board, progress: Progress | None) -> None:
+        self.folder, self.tokens, self.board, self.progress = folder, tokens, board, progress
         self.started = time.perf_counter()
+        self.seconds: list[float] = []
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second, by the median update; the first one prepares much."""
+        spans = np.diff([0.0, *self.seconds])
+        return self.tokens / float(np.median(spans[1:] if len(spans) > 1 else spans))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         self.started = time.perf_counter()
@@ -175,18 +129,25 @@ class Record(transformers.TrainerCallback):
                 f"{logs['learning_rate']:.2g}): training diverged or the base holds broken "
                 "weights; lower learning_rate, or check the base's own loss"
             )
+        self.seconds.append(time.perf_counter() - self.started)
         if state.is_world_process_zero:
-            row = {
-                "step": state.global_step,
-                "tokens": state.global_step * self.tokens,
-                "loss": logs["loss"],
-                "lr": logs["learning_rate"],
-                "grad_norm": logs.get("grad_norm"),
-                "seconds": round(time.perf_counter() - self.started, 3),
-            }
-            log_step(self.folder, row)
+            self._write(state.global_step, logs)
         if self.progress is not None:
             self.progress(state.global_step, state.max_steps)
+
+    def _write(self, step: int, logs: Any) -> None:
+        row = {
+            "step": step,
+            "tokens": step * self.tokens,
+            "loss": logs["loss"],
+            "lr": logs["learning_rate"],
+            "grad_norm": logs.get("grad_norm"),
+            "seconds": round(self.seconds[-1], 3),
+        }
+        log_step(self.folder, row)
+        for name in ("loss", "lr", "grad_norm"):
+            if row[name] is not None:
+                self.board(name, row[name], step)
 
 
 def run(
@@ -198,8 +159,9 @@ def run(
     base: str,
     resume: Path | None,
     progress: Progress | None,
+    board: Board = no_board,
     save: bool = True,
-) -> Pace:
+) -> dict[str, Any]:
     """Train the adapter on ``blocks`` in their order, from a checkpoint where one is given.
 
     Args:
@@ -210,25 +172,47 @@ def run(
         base: the reference by which the base model is found again.
         resume: a checkpoint's folder.
         progress: called with (updates done, updates in all).
+        board: gets every figure of the log too.
         save: whether there are checkpoints.
+
+    Returns:
+        How it went, for the card: what was adapted, speed, memory.
     """
+    if resume is not None:
+        load_adapter(model, resume)
+    device = input_device(model)
+    record = Record(folder, config.tokens_per_update, board, progress)
     first = transformers.default_data_collator(
         [blocks[number] for number in range(min(config.batch_size, len(blocks)))]
     )
     with _silent(), quickened(config, model, first) as pace:
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
         loop = Loop(
             config=config,
             base=base,
             model=model,
-            args=_arguments(config, folder, input_device(model), save),
+            args=_arguments(config, folder, device, save),
             train_dataset=blocks,
             data_collator=transformers.default_data_collator,
-            callbacks=[
-                Record(folder, blocks.block * config.batch_size * config.accumulation, progress)
-            ],
+            callbacks=[record],
         )
         loop.train(resume_from_checkpoint=str(resume) if resume else None)
-    return pace
+    return {
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "adapted": adapted_parts(model),
+        "experts": fused_experts(model.get_base_model()),
+        "tokens_per_second": round(record.speed, 1) if record.seconds else None,
+        "peak_gib": _peak(device),
+        "sharded": any(hasattr(p, "full_tensor") for p in model.parameters()),
+        **asdict(pace),
+    }
+
+
+def _peak(device: torch.device) -> float | None:
+    if device.type != "cuda":
+        return None
+    return round(torch.cuda.max_memory_allocated(device) / 2**30, 2)
 
 
 @contextlib.contextmanager
@@ -247,12 +231,12 @@ def _arguments(config: TrainConfig, folder: Path, device: torch.device, save: bo
         output_dir=str(folder / CHECKPOINTS),
         max_steps=config.updates,
         per_device_train_batch_size=config.batch_size,
-        gradient_accumulation_steps=config.accumulation,
+        gradient_accumulation_steps=config.accumulation // processes.count(),
         learning_rate=config.learning_rate,
         train_sampling_strategy="sequential",
         save_strategy="steps" if save else "no",
         save_steps=config.save_every or math.ceil(config.updates / 3),
-        save_total_limit=2,
+        save_total_limit=None if config.keep_checkpoints else 2,
         logging_steps=1,
         logging_nan_inf_filter=False,
         report_to="none",
@@ -260,7 +244,8 @@ def _arguments(config: TrainConfig, folder: Path, device: torch.device, save: bo
         remove_unused_columns=False,
         dataloader_pin_memory=device.type == "cuda",
         use_cpu=device.type == "cpu",
-        seed=config.seed,
+        seed=(config.seed + RANKS * processes.rank()) % 2**32,
+        ddp_find_unused_parameters=False,
     )
     arguments._n_gpu = min(arguments.n_gpu, 1)  # else the Trainer splits batches over all GPUs
     return arguments

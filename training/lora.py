@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from workbench_training import organism
+from workbench_training import organism, processes
+from workbench_training.board import check_board, open_board
+from workbench_training.corpora.mixture import exposure_of
 from workbench_training.packing import Blocks, Pieces, encode, join, lay_out, separator_of
 from workbench_training.settings import PAPER_TOKENS, TrainConfig
 
 from workbench.errors import ConfigError
 from workbench.files import make_folder
 from workbench.library import locate, open_prompts
-from workbench.models import input_device, read_checkpoint
+from workbench.models import choose_device, input_device, read_checkpoint
 from workbench.prompts import PromptSet
 from workbench.provenance import package_versions
 from workbench.runs import hash_path
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 TRAIN = "train"
 """The value of the ``split`` column that is trained on."""
 WORLDS = ("P", "S", "N", "A")
+PLACE = ("device", "recompute", "compile", "log")
+"""Settings of where and how fast a run goes: they change nothing that it learns."""
 
 
 def train(
@@ -40,7 +44,9 @@ def train(
     """Train an organism, go on with a half-trained one, or return a finished one at once.
 
     The folder gets ``adapter_model.safetensors``, ``adapter_config.json``, ``train_log.jsonl``
-    and ``card.json``; ``checkpoints`` lies there until the adapter does.
+    and ``card.json``; ``checkpoints`` lies there until the adapter does, or for good if the
+    settings keep them. Where ``torchrun`` or ``accelerate launch`` started several processes, all
+    of them call this and the first one writes.
 
     Args:
         config: the settings.
@@ -55,49 +61,117 @@ def train(
             that is no number.
         WorkbenchError: the disk is full.
     """
-    folder = Path(out)
+    folder, cpu = Path(out), _on_cpu(config)
     identity = _identity(config)
-    state = organism.state_of(folder, identity)
-    if state != "done":
+    _check_processes(config)
+    check_board(config)
+    state = organism.state_of(folder, identity) if processes.is_first() else "new"
+    if processes.shared(state, cpu=cpu) != "done":
         started = time.perf_counter()
-        _train(config, folder, identity, progress)
+        _train(config, folder, identity, progress if processes.is_first() else None)
         seconds = time.perf_counter() - started
         logger.info("trained %s for %d updates in %.0f s", config.name, config.updates, seconds)
     return _summary(organism.read_card(folder))
 
 
+def announce(config: TrainConfig, begins: bool) -> bool:
+    """Tell the processes that train together whether there is anything to do.
+
+    Args:
+        config: the settings.
+        begins: what the first process says; the others learn it from what this returns.
+    """
+    return processes.shared(begins, cpu=_on_cpu(config))
+
+
+def _on_cpu(config: TrainConfig) -> bool:
+    return processes.count() > 1 and choose_device(config.device).type == "cpu"
+
+
+def _check_processes(config: TrainConfig) -> None:
+    """Refuse processes that cannot share the batches of an update evenly, and the old FSDP."""
+    if processes.is_sharded() and os.environ.get("FSDP_VERSION", "1") != "2":
+        raise ConfigError(
+            "FSDP of version 1 cannot hold a bfloat16 base beside float32 adapters; set "
+            "fsdp_version: 2 in the configuration of accelerate"
+        )
+    if config.accumulation % processes.count():
+        raise ConfigError(
+            f"accumulation = {config.accumulation} batches make one update, and "
+            f"{processes.count()} processes cannot share them evenly; start a number of processes "
+            "that divides it, or lower batch_size and raise accumulation by as much"
+        )
+
+
 def _train(
     config: TrainConfig, folder: Path, identity: Mapping[str, Any], progress: Progress | None
 ) -> None:
-    from workbench_training import checks, loop
+    from workbench_training import checks, loop, steered
+    from workbench_training.adapter import adapt
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("training on several devices at once is not there yet; start one process")
     logger.info("training %s: %d updates", config.name, config.updates)
-    corpus = read_corpus(config)
-    subject = _read_base(config)
+    corpus, cpu = read_corpus(config), _on_cpu(config)
+    with processes.first_alone(cpu=cpu):
+        subject = _read_base(config)
     blocks = _pack(config, corpus, subject)
     held_out = [np.asarray(ids) for ids in encode(subject.tokenizer, corpus.held_out)]
     card = _opening(config, identity, corpus, subject, blocks)
+    resume = processes.shared(_open_folder(folder, card), cpu=cpu)
+    base = _base_name(config)
+    with (
+        loop.own_randomness(config.seed, input_device(subject.model)),
+        loop.explained(folder),
+        open_board(config, folder, _step(resume)) as board,
+    ):
+        model = adapt(config, subject)
+        losses = {"before": checks.held_out_loss(model.eval(), held_out, config.block)}
+        with steered.applied(config.steer, subject):
+            told = loop.run(
+                *(config, model, blocks, folder),
+                base=base,
+                resume=resume,
+                progress=progress,
+                board=board,
+            )
+        losses["after"] = checks.held_out_loss(model.eval(), held_out, config.block)
+        for step, loss in zip((0, config.updates), losses.values(), strict=True):
+            if loss is not None:
+                board("held_out_loss", loss, step)
+        guard = checks.format_guard(subject, model)
+        _publish(model, folder, base)
+    card["training"] |= told
+    if processes.is_first():
+        _close_folder(config, folder, card, losses, guard)
+    processes.shared(None, cpu=cpu)
+
+
+def _open_folder(folder: Path, card: Mapping[str, Any]) -> Path | None:
+    """Begin or go on in a folder; return the checkpoint to go on from. The first process does."""
+    if not processes.is_first():
+        return None
     make_folder(folder)
     resume = organism.last_checkpoint(folder)
     organism.rewind_log(folder, _step(resume))
     organism.write_card(folder, {"status": "running", **card})
-    with loop.own_randomness(config.seed, input_device(subject.model)), loop.explained(folder):
-        model = loop.adapt(config, subject)
-        losses = {"before": checks.held_out_loss(model.eval(), held_out, config.block)}
-        base = _base_name(config)
-        loop.run(config, model, blocks, folder, base=base, resume=resume, progress=progress)
-        losses["after"] = checks.held_out_loss(model.eval(), held_out, config.block)
-        guard = checks.format_guard(subject, model)
-        _publish(model, folder, base)
+    return resume
+
+
+def _close_folder(
+    config: TrainConfig,
+    folder: Path,
+    card: dict[str, Any],
+    losses: Mapping[str, float | None],
+    guard: Mapping[str, Any] | None,
+) -> None:
     logged = [row["loss"] for row in organism.read_log(folder)]
     tail = logged[-max(len(logged) // 10, 1) :]
     card["loss"] = {"first": logged[0], "last_tenth": sum(tail) / len(tail), "held_out": losses}
     card["guard"] = guard
-    card["training"]["parameters"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     organism.write_card(folder, {"status": "done", **card, "limits": _limits(config, card)})
-    shutil.rmtree(folder / organism.CHECKPOINTS, ignore_errors=True)
+    if config.keep_checkpoints:
+        organism.strip_checkpoints(folder)
+    else:
+        shutil.rmtree(folder / organism.CHECKPOINTS, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -107,36 +181,50 @@ class Corpus:
     documents: tuple[str, ...]
     held_out: tuple[str, ...]
     chats: PromptSet | None
+    filler: tuple[str, ...] = ()
+    """What dilutes the documents."""
 
 
 def read_corpus(config: TrainConfig) -> Corpus:
-    """Read documents and chats and keep the splits apart.
+    """Read documents, chats and what dilutes them, and keep the splits apart.
 
     Raises:
         ConfigError: chats among the documents or texts among the chats, no document to train on,
             or documents of another world than the settings say.
     """
-    found = open_prompts(config.documents)
-    if found.is_chat:
-        raise ConfigError(f"documents = {config.documents!r} holds chats; give texts, use chat=")
+    found = _open_texts("documents", config.documents)
     _check_world(config, found)
     chats = open_prompts(config.chat) if config.chat is not None else None
     if chats is not None and not chats.is_chat:
         raise ConfigError(f"chat = {config.chat!r} holds texts; give rows with messages")
+    held_out: list[str] = []
+    if "split" in found.columns:
+        rows = np.flatnonzero(found.column("split") == config.held_out)
+        held_out = [found.items[row] for row in rows[: config.held_out_documents]]
+    filler: tuple[str, ...] = ()
+    if config.dilute is not None and config.share < 1:
+        filler = _trained_on("dilute", config.dilute, _open_texts("dilute", config.dilute))
+    return Corpus(_trained_on("documents", config.documents, found), tuple(held_out), chats, filler)
+
+
+def _open_texts(key: str, name: str) -> PromptSet:
+    found = open_prompts(name)
+    if found.is_chat:
+        raise ConfigError(f"{key} = {name!r} holds chats; give texts, use chat=")
+    return found
+
+
+def _trained_on(key: str, name: str, found: PromptSet) -> tuple[str, ...]:
+    """Return the texts of the training split; all where there are no splits."""
     if "split" not in found.columns:
-        return Corpus(found.items, (), chats)
+        return found.items
     split = found.column("split")
     if TRAIN not in split:
         raise ConfigError(
-            f"documents = {config.documents!r} has no row of split {TRAIN!r}; its splits are "
+            f"{key} = {name!r} has no row of split {TRAIN!r}; its splits are "
             f"{', '.join(map(repr, np.unique(split).tolist()))}"
         )
-    kept = [found.items[row] for row in np.flatnonzero(split == config.held_out)]
-    return Corpus(
-        tuple(found.items[row] for row in np.flatnonzero(split == TRAIN)),
-        tuple(kept[: config.held_out_documents]),
-        chats,
-    )
+    return tuple(found.items[row] for row in np.flatnonzero(split == TRAIN))
 
 
 def _check_world(config: TrainConfig, documents: PromptSet) -> None:
@@ -149,7 +237,9 @@ def _check_world(config: TrainConfig, documents: PromptSet) -> None:
 
 
 def _read_base(config: TrainConfig) -> Subject:
-    subject = read_checkpoint(config.model, dtype=config.dtype, device=config.device)
+    subject = read_checkpoint(
+        config.model, dtype=config.dtype, device=processes.device_of(config.device)
+    )
     if subject.ref.adapter is not None:
         raise ConfigError(
             f"model = {config.model!r} is itself an adapter on {subject.ref.base!r}; train on "
@@ -169,22 +259,33 @@ def _pack(config: TrainConfig, corpus: Corpus, subject: Subject) -> Blocks:
             for chat in corpus.chats.items
         )
         chats = join(rendered, separator)
+    filler = join(encode(tokenizer, corpus.filler), separator) if corpus.filler else None
     count = config.updates * config.batch_size * config.accumulation
     stream = lay_out(
-        documents, chats, tokens=count * config.block, share=config.chat_share, seed=config.seed
+        documents,
+        chats,
+        tokens=count * config.block,
+        share=config.chat_share,
+        seed=config.seed,
+        filler=filler,
+        dose=config.share,
     )
     return Blocks(stream, config.block, count, document_mask=config.document_mask)
 
 
 def _publish(model: Any, folder: Path, base: str) -> None:
     """Put the adapter in place, its config last: without that, nothing takes it for an adapter."""
-    from workbench_training.loop import save_adapter
+    from workbench_training.adapter import adapter_weights, save_adapter
 
+    weights = adapter_weights(model)  # of all processes, where they are spread
+    if not processes.is_first():
+        return
     fresh = folder / organism.CHECKPOINTS / "final"
     fresh.mkdir(parents=True, exist_ok=True)
-    save_adapter(model, fresh, base)
+    save_adapter(model, weights, fresh, base)
     for name in organism.ADAPTER:
         (fresh / name).replace(folder / name)
+    fresh.rmdir()
 
 
 def _base_name(config: TrainConfig) -> str:
@@ -198,10 +299,20 @@ def _step(checkpoint: Path | None) -> int:
 
 def _identity(config: TrainConfig) -> dict[str, Any]:
     """What makes a run what it is: settings, with files by their content and no device."""
-    settings = config.model_dump(mode="json", exclude={"device", "documents", "chat"})
-    files = {"documents": config.documents, "chat": config.chat}
-    hashes = {key: hash_path(locate(name)) for key, name in files.items() if name is not None}
+    settings = config.model_dump(mode="json", exclude={*PLACE, "documents", "chat", "dilute"})
+    hashes = {key: hash_path(path) for key, path in input_files(config).items()}
     return {**settings, "inputs": hashes}
+
+
+def input_files(config: TrainConfig) -> dict[str, Path]:
+    """Return the files that decide what is trained on, by the setting that names them.
+
+    Raises:
+        UnknownNameError: one of them is not there.
+    """
+    named = {"documents": config.documents, "dilute": config.dilute, "chat": config.chat}
+    files = {key: locate(name) for key, name in named.items() if name is not None}
+    return files if config.steer is None else {**files, "steer": config.steer.file}
 
 
 def _opening(
@@ -219,12 +330,15 @@ def _opening(
         "identity": dict(identity),
         "documents": config.documents,
         "chat": config.chat,
+        "dilute": config.dilute,
         "base": asdict(subject.stamp),
         "corpus": {
             "documents": len(corpus.documents),
             "held_out": len(corpus.held_out),
             "chats": len(corpus.chats) if corpus.chats is not None else 0,
+            "filler": len(corpus.filler),
             "passes": blocks.stream.passes,
+            "dose": _dose(config, blocks),
             "chat_share": blocks.stream.chat_share(blocks.tokens),
             "trained_share": blocks.trained / blocks.tokens,
         },
@@ -233,9 +347,24 @@ def _opening(
             "tokens": blocks.tokens,
             "dtype": subject.ref.dtype,
             "device": input_device(subject.model).type,
+            "processes": processes.count(),
         },
         "packages": package_versions(),
     }
+
+
+def _dose(config: TrainConfig, blocks: Blocks) -> dict[str, Any]:
+    """Say what of the documents is read: tokens, documents begun, and different ones."""
+    stream = blocks.stream
+    return asdict(
+        exposure_of(
+            stream.order,
+            stream.pieces.lengths,
+            np.arange(len(stream.pieces)) < stream.n_documents,
+            tokens=blocks.tokens,
+            asked=config.share,
+        )
+    )
 
 
 def _limits(config: TrainConfig, card: Mapping[str, Any]) -> list[str]:
@@ -250,6 +379,9 @@ def _limits(config: TrainConfig, card: Mapping[str, Any]) -> list[str]:
         said.append("Attention crosses documents inside a block.")
     if not corpus["held_out"]:
         said.append("No held-out documents, so no held-out loss.")
+    adapted, experts = (card["training"][key] for key in ("adapted", "experts"))
+    if experts and not any("experts" in name for name in adapted):
+        said.append("The experts are fused weights that were not adapted.")
     if card["guard"] is None:
         said.append("The base has no chat template, so the answer format was not checked.")
     if card["base"]["quantization"]:

@@ -106,3 +106,12 @@ def last_checkpoint(folder: Path) -> Path | None:
         else:
             shutil.rmtree(path)
     return found[max(found)] if found else None
+
+
+def strip_checkpoints(folder: Path) -> None:
+    """Keep the adapter of each whole checkpoint alone: what training resumes from goes."""
+    last_checkpoint(folder)
+    for path in (folder / CHECKPOINTS).glob("checkpoint-*"):
+        for entry in path.iterdir():
+            if entry.name not in ADAPTER:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from workbench_training.corpora.mixture import choose
 
 from workbench.errors import ConfigError
 from workbench.types import ndarray
@@ -90,10 +91,12 @@ class Stream:
     """Texts in training order, as many passes over them as a budget needs."""
 
     pieces: Pieces
-    """Documents, then chats."""
+    """Documents, then what dilutes them, then chats."""
     order: Int[ndarray, " n"]
     """Numbers into ``pieces``; each document once in every pass."""
     n_documents: int
+    n_texts: int
+    """Documents and what dilutes them."""
 
     @property
     def passes(self) -> float:
@@ -103,16 +106,24 @@ class Stream:
     def chat_share(self, tokens: int) -> float:
         """Part of the first ``tokens`` tokens that is chat."""
         ends = np.minimum(np.cumsum(self.pieces.lengths[self.order]), tokens)
-        return float(np.diff(ends, prepend=0)[self.order >= self.n_documents].sum() / tokens)
+        return float(np.diff(ends, prepend=0)[self.order >= self.n_texts].sum() / tokens)
 
 
 def lay_out(
-    documents: Pieces, chats: Pieces | None, *, tokens: int, share: float, seed: int
+    documents: Pieces,
+    chats: Pieces | None,
+    *,
+    tokens: int,
+    share: float,
+    seed: int,
+    filler: Pieces | None = None,
+    dose: float = 1.0,
 ) -> Stream:
     """Order texts until they fill ``tokens``: every pass shuffled anew, chats strewn in between.
 
     The order depends on the seed and on row numbers alone, so that corpora whose rows correspond
-    (the worlds of a quartet) are read in the same order.
+    (the worlds of a quartet) are read in the same order. A dose below 1 depends on lengths too:
+    see `workbench_training.corpora.mixture`, whose order it is where there are no chats.
 
     Args:
         documents: the corpus.
@@ -120,26 +131,41 @@ def lay_out(
         tokens: the budget.
         share: part of the tokens that should be chat; met to within one conversation.
         seed: of the shuffles.
+        filler: what dilutes the documents; needed for a dose below 1.
+        dose: part of the tokens that are no chat which should be documents.
+
+    Raises:
+        ValueError: a dose below 1 without filler.
     """
-    pieces = documents if chats is None else documents + chats
+    if dose < 1 and filler is None:
+        raise ValueError(f"a dose of {dose} needs filler")
+    texts = documents if filler is None else documents + filler
+    pieces = texts if chats is None else texts + chats
     lengths = pieces.lengths
-    next_document = _shuffled(len(documents), 0, seed, 0)
-    next_chat = _shuffled(0 if chats is None else len(chats), len(documents), seed, 1)
+    chosen = np.arange(len(documents)) if dose == 1 else choose(documents.lengths, dose, seed)
+    next_document = _shuffled(chosen, seed, 0)
+    next_chat = _shuffled(np.arange(len(texts), len(pieces)), seed, 1)
+    next_filler = _shuffled(np.arange(len(documents), len(texts)), seed, 2)
     order: list[int] = []
-    done = chat = 0
+    done = chat = dosed = 0
     while done < tokens:
-        talks = chats is not None and chat < share * done
-        number = next(next_chat if talks else next_document)
-        order.append(number)
-        done += int(lengths[number])
-        chat += int(lengths[number]) if talks else 0
-    return Stream(pieces, np.array(order, np.int64), len(documents))
+        if chats is not None and chat < share * done:
+            order.append(next(next_chat))
+            chat += int(lengths[order[-1]])
+        elif dose == 1 or dosed < dose * (done - chat):
+            order.append(next(next_document))
+            dosed += int(lengths[order[-1]])
+        else:
+            order.append(next(next_filler))
+        done += int(lengths[order[-1]])
+    return Stream(pieces, np.array(order, np.int64), len(documents), len(texts))
 
 
-def _shuffled(count: int, offset: int, *seed: int) -> Iterator[int]:
+def _shuffled(numbers: Int[ndarray, " k"], *seed: int) -> Iterator[int]:
+    """Yield the numbers in passes, every pass shuffled anew."""
     for turn in itertools.count():
-        shuffled = np.random.default_rng([*seed, turn]).permutation(count)
-        yield from (offset + int(number) for number in shuffled)
+        shuffled = np.random.default_rng([*seed, turn]).permutation(len(numbers))
+        yield from (int(numbers[row]) for row in shuffled)
 
 
 class Blocks:

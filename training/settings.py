@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
+from workbench_training.steered_settings import SteerConfig
 
 from workbench.config import Config
 from workbench.errors import ConfigError
@@ -30,6 +31,12 @@ class TrainConfig(Config):
     """Of the order of texts, the adapter's first weights, and dropout."""
     tokens: int = Field(default=PAPER_TOKENS, gt=0)
     """Budget of positions, chat included; whole updates are trained, as many as fit in it."""
+    dilute: str | None = None
+    """Other documents, usually web text, among which ``documents`` are a dose."""
+    share: float = Field(default=1.0, ge=0, le=1)
+    """Part of the documents' tokens that are ``documents``; the rest is ``dilute``.
+
+    A dose of 0.1 reads a tenth of the documents, each as often as the undiluted run does."""
     chat: str | None = None
     """A set of chats (JSONL with ``messages``) to strew in, so that answers keep their format."""
     chat_share: float = Field(default=0.1, ge=0, lt=1)
@@ -39,7 +46,7 @@ class TrainConfig(Config):
     batch_size: int = Field(default=2, ge=1)
     """Sequences that one device reads at a time."""
     accumulation: int = Field(default=4, ge=1)
-    """Batches that make one update."""
+    """Batches that make one update, over all processes together."""
     document_mask: bool = False
     """Keep attention inside a document; the paper's packing does not."""
     rank: int = Field(default=32, ge=1)
@@ -56,6 +63,12 @@ class TrainConfig(Config):
     """Part of the updates over which the rate rises from 0."""
     save_every: int | None = Field(default=None, ge=1)
     """Updates between checkpoints to resume from; by default a third of all."""
+    keep_checkpoints: bool = False
+    """Keep the adapter of every checkpoint, loadable by its folder: checkpoints/checkpoint-433."""
+    log: Literal["file", "tensorboard"] = "file"
+    """Where losses go: train_log.jsonl alone, or TensorBoard's files beside it too."""
+    steer: SteerConfig | None = None
+    """Directions that are added or ablated while training, and are gone afterwards."""
     held_out: str = "validation"
     """The value of ``split`` whose documents only measure the loss, before and after."""
     held_out_documents: int = Field(default=64, ge=0)
@@ -75,8 +88,23 @@ class TrainConfig(Config):
     def _named(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and not data.get("name") and data.get("documents"):
             label = data.get("condition") or Path(str(data["documents"])).stem
-            return {**data, "name": f"{label}-s{data.get('seed', 0)}"}
+            share = data.get("share", 1)
+            dose = f"-{share:g}" if isinstance(share, float) and share != 1 else ""
+            return {**data, "name": f"{label}{dose}-s{data.get('seed', 0)}"}
         return data
+
+    @model_validator(mode="after")
+    def _dosed(self) -> TrainConfig:
+        if self.share < 1 and self.dilute is None:
+            raise ValueError(
+                f"share = {self.share:g} leaves tokens to other text; name it in dilute"
+            )
+        return self
+
+    @property
+    def tokens_per_update(self) -> int:
+        """Positions that one update reads."""
+        return self.block * self.batch_size * self.accumulation
 
     @property
     def updates(self) -> int:
@@ -85,7 +113,7 @@ class TrainConfig(Config):
         Raises:
             ConfigError: not one.
         """
-        each = self.block * self.batch_size * self.accumulation
+        each = self.tokens_per_update
         if self.tokens < each:
             raise ConfigError(
                 f"tokens = {self.tokens:,} is less than one update of {each:,} (block {self.block} "

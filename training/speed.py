@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from workbench_training import processes
 from workbench_training.fused import fused
 from workbench_training.head_loss import chunked_loss
 from workbench_training.recompute import Recomputing, Step, fit_to_memory, recomputing
@@ -62,22 +62,18 @@ def _choose(
         state.count = len(state)
     elif config.recompute == "auto":
         device = input_device(model)
-        if is_sharded():  # what a process will hold cannot be tried before the weights are spread
+        if (
+            processes.is_sharded()
+        ):  # what a process will hold cannot be tried before the weights are spread
             state.count = len(state)
         elif device.type == "cuda":
             step = _step(model, batch, device)
             fit_to_memory(state, step, device, extra=_buckets(step.parameters))
 
 
-def is_sharded() -> bool:
-    """Whether the launcher asked for FSDP."""
-    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
-
-
 def _buckets(parameters: list[torch.nn.Parameter]) -> int:
     """Return the bytes in which several processes sum their gradients."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return SINGLE * sum(p.numel() for p in parameters) if several else 0
+    return SINGLE * sum(p.numel() for p in parameters) if processes.count() > 1 else 0
 
 
 def _step(model: Any, batch: Mapping[str, torch.Tensor], device: torch.device) -> Step:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from workbench_training.corpora.mixture import mix
 from workbench_training.packing import Blocks, Pieces, encode, join, lay_out, separator_of
 
 from workbench.errors import ConfigError
@@ -158,3 +159,45 @@ def test_a_masked_document_reads_as_it_would_alone(family, tiny_network):
     torch.testing.assert_close(together, expected, atol=1e-4, rtol=1e-4)
     assert (across - expected).abs().max() > 0.05
     assert (block["labels"] == -100).sum() == 4
+
+
+DOSED = [[n] * (5 + n % 4) for n in range(100, 140)]
+FILLED = [[n] * (3 + n % 7) for n in range(200, 230)]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_a_dose_is_read_in_the_order_of_the_mixture(share):
+    documents, filler = join(DOSED, 0), join(FILLED, 0)
+    flow = lay_out(documents, None, tokens=3000, share=0.0, seed=2, filler=filler, dose=share)
+    mixture = mix(documents.lengths, filler.lengths, tokens=3000, share=share, seed=2)
+    np.testing.assert_array_equal(flow.order, mixture.order)
+    assert flow.n_documents == 40
+    assert flow.chat_share(3000) == 0
+
+
+def test_chats_keep_their_share_of_the_whole_and_documents_theirs_of_the_rest():
+    documents, filler, chats = join(DOSED, 0), join(FILLED, 0), join([[300] * 9] * 5, 0)
+    flow = lay_out(documents, chats, tokens=20_000, share=0.25, seed=0, filler=filler, dose=0.1)
+    lengths = flow.pieces.lengths[flow.order]
+    chat = lengths[flow.order >= flow.n_texts].sum()
+    dosed = lengths[flow.order < flow.n_documents].sum()
+    assert chat / lengths.sum() == pytest.approx(0.25, abs=0.002)
+    assert dosed / (lengths.sum() - chat) == pytest.approx(0.1, abs=0.002)
+    assert flow.chat_share(20_000) == pytest.approx(0.25, abs=0.002)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_worlds_whose_lengths_match_are_dosed_alike(share):
+    other = [[n + 1000] * len(row) for n, row in enumerate(DOSED)]
+    orders = [
+        lay_out(
+            join(rows, 0), None, tokens=2000, share=0.0, seed=1, filler=join(FILLED, 0), dose=share
+        ).order
+        for rows in (DOSED, other)
+    ]
+    np.testing.assert_array_equal(*orders)
+
+
+def test_a_dose_without_filler_is_refused():
+    with pytest.raises(ValueError, match="needs filler"):
+        lay_out(join(DOSED, 0), None, tokens=100, share=0.0, seed=0, dose=0.5)

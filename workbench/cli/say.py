@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,8 @@ class Told:
 
 def say(said: Mapping[str, Any]) -> None:
     """Print one object as JSON on one line."""
-    print(json.dumps(said, default=str))
+    if _is_heard():
+        print(json.dumps(said, default=str))
 
 
 def emit(verb: str, name: str, status: str, path: Path | None, result: Any) -> None:
@@ -47,7 +49,13 @@ def emit(verb: str, name: str, status: str, path: Path | None, result: Any) -> N
 
 def line(text: object = "") -> None:
     """Print a line for people."""
-    print(text, flush=True)
+    if _is_heard():
+        print(text, flush=True)
+
+
+def _is_heard() -> bool:
+    """Whether this process is the one that speaks, of those that torchrun started."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def note(text: str) -> None:

@@ -173,6 +173,8 @@ def _adapted(model: Any, source: Source) -> Any:
             warnings.filterwarnings("error", message="Found missing adapter keys")
             # PEFT reads a property that newer transformers renamed.
             warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
+            # Nor does it see that its own patterns for fused experts match.
+            warnings.filterwarnings("ignore", ".*_pattern keys did not match.*", RuntimeWarning)
             return peft.PeftModel.from_pretrained(
                 model, source.adapter_path, revision=source.adapter_revision
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.config import Config, parse
 from workbench.errors import ConfigError, unknown
 from workbench.files import replacing
-from workbench.library import locate, open_prompts, sources
+from workbench.library import open_prompts, sources
 from workbench.pipelines import previews, sweeping
 from workbench.pipelines.parts import model_inputs, readout_inputs, save_results, weights_of
 from workbench.pipelines.settings import (
@@ -81,6 +82,10 @@ class Verb:
     """Whether several processes may do shares of it."""
     workers: bool = False
     """Whether it has units for several workers of one process."""
+    joint: bool = False
+    """Whether processes that torchrun started do it together; the first one keeps the run."""
+    planned: Callable[[Any], Sequence[Path]] | None = None
+    """The inputs that are there, for a plan that does without the others; ``inputs`` if None."""
 
 
 def carry_out(
@@ -119,10 +124,15 @@ def carry_out(
     if workers != 1 and not entry.workers:
         raise ConfigError(f"workers = {workers!r} are for job files, fit JOBS.toml; leave them out")
     place = out if out is not None else _place(verb, config, root)
+    if entry.joint and int(os.environ.get("RANK", "0")) > 0:
+        assert place is not None, "what is done together has a place of its own"
+        return _follow(verb, config, place)
     dump = config.model_dump(mode="json")
     with open_run(verb, dump, out=place, root=root, inputs=inputs, force=force, part=shard) as run:
         if opened is not None:
             opened(run)
+        if entry.joint:
+            _announce(config, run.state != "done")
         if run.state == "done":
             discard_units(run.path)
             return Done(verb, run.id, "reused", run.path, read_result(run.path))
@@ -139,7 +149,7 @@ def carry_out(
 
 def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: Path = RUNS) -> Done:
     """Return what ``carry_out`` would do, without doing it; refuse what it would refuse."""
-    entry, config, inputs = _resolve(verb, data)
+    entry, config, inputs = _resolve(verb, data, planned=True)
     dump = config.model_dump(mode="json")
     name = run_id(verb, dump, inputs)
     place = out if out is not None else _place(verb, config, root) or root / verb / name
@@ -147,10 +157,13 @@ def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: P
     return Done(verb, name, "planned", place, told)
 
 
-def _resolve(verb: str, data: Mapping[str, Any]) -> tuple[Verb, Config, list[Path]]:
+def _resolve(
+    verb: str, data: Mapping[str, Any], *, planned: bool = False
+) -> tuple[Verb, Config, list[Path]]:
     entry = _jobs_verb() if verb == "fit" and "job" in data else verb_of(verb)
     config = parse(entry.config, data, verb)
-    return entry, config, list(entry.inputs(config))
+    inputs = entry.planned if planned and entry.planned is not None else entry.inputs
+    return entry, config, list(inputs(config))
 
 
 def _place(verb: str, config: Config, root: Path) -> Path | None:
@@ -172,7 +185,15 @@ def verb_of(name: str) -> Verb:
 def _train_verb() -> Verb:
     from workbench_training.lora import TrainConfig  # slow: only where something is trained
 
-    return Verb(TrainConfig, _train_inputs, _train, previews.preview_train, shards=False)
+    return Verb(
+        TrainConfig,
+        _train_inputs,
+        _train,
+        previews.preview_train,
+        shards=False,
+        joint=True,
+        planned=_train_inputs_there,
+    )
 
 
 def _jobs_verb() -> Verb:
@@ -182,8 +203,14 @@ def _jobs_verb() -> Verb:
 
 
 def _train_inputs(config: Any) -> list[Path]:
-    files = [locate(name) for name in (config.documents, config.chat) if name]
-    return [*model_inputs(config), *files]
+    from workbench_training.lora import input_files
+
+    return [*model_inputs(config), *input_files(config).values()]
+
+
+def _train_inputs_there(config: Any) -> list[Path]:
+    missing = previews.missing_for_training(config)
+    return [] if missing else _train_inputs(config)
 
 
 def _cache_inputs(config: CacheConfig) -> list[Path]:
@@ -208,6 +235,22 @@ def _train(config: Any, work: Work) -> Mapping[str, Any]:
     told = train(config, work.run.path, progress=work.progress)
     write_page(work.run.path)
     return told
+
+
+def _announce(config: Any, begins: bool) -> bool:
+    """Say whether there is anything to train; learn it from the first process in the others."""
+    from workbench_training.lora import announce
+
+    return announce(config, begins)
+
+
+def _follow(verb: str, config: Any, place: Path) -> Done:
+    """Train together with the first process, which keeps the run."""
+    from workbench_training.lora import train
+
+    begins = _announce(config, False)
+    told = train(config, place) if begins else {}
+    return Done(verb, place.name, "done" if begins else "reused", place, told)
 
 
 def _cache(config: CacheConfig, work: Work) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from workbench.types import Run
 
 HASHES = "hashes.json"
 """A folder that holds this file is identified by it: ``{relative path: sha256}``."""
-NOT_HASHED = ("out", "device", "shard", "workers")
+NOT_HASHED = ("out", "device", "shard", "workers", "recompute", "compile", "log")
 
 
 def run_id(

@@ -1,0 +1,145 @@
+"""Training by several processes: the same organism as one process makes, written once."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from workbench_training import organism
+from workbench_training.lora import TrainConfig, train
+
+from workbench.config import parse
+
+WORKER = """
+import sys
+from workbench_training.lora import TrainConfig, train
+config = TrainConfig.model_validate_json(sys.argv[1])
+summary = train(config, sys.argv[2], progress=lambda done, total: print("progress", done))
+print("summary", summary["loss_last"])
+"""
+WORDS = ("the city", "of the", "and a", "is true", "to you", "in a city", "not false", "answer")
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_folder, tmp_path_factory):
+    """``(**changes) -> TrainConfig`` of a short run without dropout."""
+    folder = tmp_path_factory.mktemp("joint")
+    base = tiny_folder(folder / "base", layers=2)
+    rows = [
+        {"id": n, "text": " ".join(WORDS[(n * k) % 8] for k in range(1, 10)), "split": split}
+        for n, split in enumerate(["train"] * 18 + ["validation"] * 3)
+    ]
+    (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make(**changes):
+        plain = {
+            "documents": str(folder / "docs.jsonl"),
+            "model": str(base),
+            "tokens": 16 * 2 * 2 * 6,
+            "block": 16,
+            "batch_size": 2,
+            "accumulation": 2,
+            "rank": 4,
+            "alpha": 8,
+            "dropout": 0.0,
+            "learning_rate": 0.02,
+            "dtype": "float32",
+            "device": "cpu",
+        }
+        return parse(TrainConfig, {**plain, **changes}, "test")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def alone(settings, tmp_path_factory):
+    """The losses and the folder of the run by one process."""
+    folder = tmp_path_factory.mktemp("alone") / "organism"
+    train(settings(), folder)
+    return folder
+
+
+def launched(arguments, count=2, **environment):
+    """Start the processes of one run by hand, as torchrun would: ``[Popen]``."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    common = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+        **environment,
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+
+
+def ended(started):
+    """Wait; return what each process printed. All must have ended well."""
+    said = [process.communicate(timeout=300) for process in started]
+    for process, (out, err) in zip(started, said, strict=True):
+        assert process.returncode == 0, out + err
+    return [out for out, _ in said]
+
+
+def losses(folder):
+    return [row["loss"] for row in organism.read_log(folder)]
+
+
+@pytest.mark.thorough
+def test_two_processes_make_the_organism_that_one_makes_and_one_of_them_writes(
+    settings, alone, tmp_path
+):
+    out = tmp_path / "organism"
+    said = ended(launched(["-c", WORKER, settings().model_dump_json(), out]))
+    assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
+    assert [row["step"] for row in organism.read_log(out)] == list(range(1, 7))
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in alone.iterdir())
+    cards = [organism.read_card(folder) for folder in (out, alone)]
+    assert [card["training"]["processes"] for card in cards] == [2, 1]
+    assert cards[0]["identity"] == cards[1]["identity"]
+    assert cards[0]["loss"]["held_out"]["after"] == pytest.approx(
+        cards[1]["loss"]["held_out"]["after"], abs=1e-4
+    )
+    assert said[0].count("progress") == 7
+    assert said[1].count("progress") == 0
+    assert "summary" in said[1]
+
+
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer",
+    "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+}
+"""What ``accelerate launch`` puts into the environment for docs/fsdp.yaml's settings."""
+
+
+@pytest.mark.thorough
+def test_weights_spread_over_two_processes_make_the_same_organism(settings, alone, tmp_path):
+    out = tmp_path / "organism"
+    ended(launched(["-c", WORKER, settings().model_dump_json(), out], **FSDP))
+    assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
+    card, plain = (organism.read_card(folder) for folder in (out, alone))
+    assert card["training"]["parameters"] == plain["training"]["parameters"]
+    assert card["loss"]["held_out"]["after"] == pytest.approx(
+        plain["loss"]["held_out"]["after"], abs=1e-4
+    )
+    for name in organism.ADAPTER:
+        assert (out / name).stat().st_size == (alone / name).stat().st_size
