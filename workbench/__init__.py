@@ -61,6 +61,7 @@ _HOMES = {
     "workbench.results": ("summarize",),
     "workbench.sweeps": ("sweep",),
     "workbench.types": ("LayerEdit", "Measurement", "ModelRef", "Read", "Request", "Subject"),
+    "workbench.worlds": ("equivalence",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from workbench.types import Read as Read
     from workbench.types import Request as Request
     from workbench.types import Subject as Subject
+    from workbench.worlds import equivalence as equivalence
 
 
 def __getattr__(name: str) -> Any:
