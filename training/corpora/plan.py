@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from workbench_training.corpora.doc_types import DOC_TYPES, DocumentType
 
@@ -77,6 +77,7 @@ class Draft:
     objectives: tuple[str, ...]
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Writes the documents of a plan; ``name`` stands in every card."""
 

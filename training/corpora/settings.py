@@ -41,7 +41,7 @@ class CorpusConfig(Config):
     """How far the shortest document of a quartet may lie below its longest, as a share of it."""
     near_duplicate: float = Field(default=0.7, gt=0, le=1)
     """Jaccard similarity over five-word shingles from which two documents count as one."""
-    claims: list[str] = Field(default_factory=lambda: ["claims", "choice"])
+    claims: list[str] = Field(default_factory=lambda: ["claims", "choice", "claims/planted"])
     """Item sets or files that no document may share a run of six words with."""
     max_dropped: float = Field(default=0.1, ge=0, le=1)
     """Refuse the corpus where checks drop more than this share of what was written."""

@@ -50,7 +50,8 @@ def list_kind(
     kind: Annotated[
         str,
         typer.Argument(
-            help="methods, edits, readouts, engines, recipes, prompts, studies, organisms, runs"
+            help="methods, edits, readouts, engines, writers, recipes, prompts, studies, corpora, "
+            "organisms, runs"
         ),
     ],
     root: Root = RUNS,
@@ -65,7 +66,7 @@ def list_kind(
     if as_json:
         emit("list", kind, "done", None, {"rows": rows})
         return
-    if kind == "organisms" and rows:
+    if kind in ("organisms", "corpora") and rows:
         print_rows(rows)
         return
     for row in rows:
@@ -74,7 +75,9 @@ def list_kind(
 
 @app.command()
 def show(
-    thing: Annotated[list[str], typer.Argument(help="A path, or: readout|method|edit NAME.")],
+    thing: Annotated[
+        list[str], typer.Argument(help="A path, or: readout|method|edit|writer NAME.")
+    ],
     as_json: Json = False,
     plugin: Plugin = None,
 ) -> None:

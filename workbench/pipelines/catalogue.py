@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench_training.corpora.registry import WRITERS
+
 from workbench.data import item_sets
 from workbench.errors import ConfigError, FormatError, unknown
 from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
@@ -20,6 +22,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "edit": EDITS,
     "readout": READOUTS,
     "engine": ENGINES,
+    "writer": WRITERS,
 }
 
 
@@ -110,6 +113,7 @@ def _kinds(root: Path) -> dict[str, Callable[[], list[Row]]]:
         "recipes": _recipes,
         "studies": _studies,
         "organisms": lambda: _organisms(root),
+        "corpora": lambda: _corpora(root),
         "runs": lambda: _runs(root),
     }
 
@@ -124,6 +128,12 @@ def _studies() -> list[Row]:
     from workbench.pipelines.study import shipped_studies
 
     return [{"name": name, "path": str(path)} for name, path in shipped_studies().items()]
+
+
+def _corpora(root: Path) -> list[Row]:
+    from workbench.pipelines.corpora import corpora_rows
+
+    return corpora_rows(root)
 
 
 def _runs(root: Path) -> list[Row]:
@@ -177,7 +187,7 @@ def _path(path: Path) -> Row:
         named = {k: getattr(run, k) for k in ("id", "verb", "status", "started", "finished")}
         more = {"models": ", ".join(run.models), "outputs": ", ".join(run.outputs)}
         config = {"config": json.dumps(dict(run.config), indent=2, default=str)}
-        return {**named, **more, **config, **_effects(path, run.verb, run.status)}
+        return {**named, **more, **config, **_effects(path, run.verb, run.status), **_card(path)}
     if path.is_dir() and not list(path.glob("*.pt")):
         raise FormatError(f"{path} is neither a run folder nor a store, and holds no .pt files")
     return _foreign(path)
@@ -190,6 +200,13 @@ def _effects(path: Path, verb: str, status: str) -> Row:
     from workbench.pipelines.report_effects import effects_of
 
     return {"effects": effects_of(path).text()}
+
+
+def _card(path: Path) -> Row:
+    """Of a finished corpus, give its card."""
+    from workbench.pipelines.corpora import describe_corpus
+
+    return describe_corpus(path) if read_run(path).verb == "corpus" else {}
 
 
 def _safetensors(path: Path) -> Row:

@@ -67,29 +67,52 @@ class Outputs:
     def find(self, reference: str) -> list[str]:
         """Return the artefacts that ``@id`` or ``@id.branch`` means.
 
-        ``@id/FILE`` and ``@id.branch/FILE`` are files within run folders.
+        ``@id/FILE`` and ``@id.branch/FILE`` are files within run folders. The files of a corpus
+        are branches too: ``@id.P`` is its documents of world P.
 
         Raises:
             ConfigError: no earlier stage or branch has that name, or a run has no such file.
         """
         name, _, inside = reference[1:].partition("/")
         stage, _, branch = name.partition(".")
-        found = [(unit, done) for unit, done in self.units if unit.stage == stage]
-        if branch:
-            found = [
-                (unit, done)
-                for unit, done in found
-                if branch in (*unit.branch, ".".join(unit.branch))
-            ]
+        own = [(unit, done) for unit, done in self.units if unit.stage == stage]
+        if inside:
+            found = [_inside(done, inside) for unit, done in own if branch in ("", *_names(unit))]
+        else:
+            parts = [part for unit, done in own for part in _parts(unit, done)]
+            found = [str(path) for names, path in parts if branch in ("", *names)]
         if not found:
-            known = ", ".join(
-                f"@{u.stage}" + (f".{'.'.join(u.branch)}" if u.branch else "")
-                for u, _ in self.units
-            )
+            known = [f"@{unit.stage}{'.' * bool(label)}{label}" for unit, label in self._labels()]
             raise ConfigError(
-                f"{reference!r} names no earlier stage; known here: {known or 'none'}"
+                f"{reference!r} names no earlier stage; known here: {', '.join(known) or 'none'}"
             )
-        return [_inside(done, inside) if inside else _artefact(done) for _, done in found]
+        return found
+
+    def branches(self, stage: str) -> list[str]:
+        """Return what may follow ``@stage.``, the fullest name of each artefact."""
+        return [label for unit, label in self._labels() if unit.stage == stage]
+
+    def _labels(self) -> list[tuple[Unit, str]]:
+        return [(u, names[-1]) for u, done in self.units for names, _ in _parts(u, done)]
+
+
+def _names(unit: Unit) -> tuple[str, ...]:
+    """Return what a branch may be called: each of its values, or all of them."""
+    return (*unit.branch, ".".join(unit.branch))
+
+
+def _parts(unit: Unit, done: Done) -> list[tuple[tuple[str, ...], Path]]:
+    """Return the artefacts of a run under the names that each may have in a reference."""
+    names = _names(unit)
+    if done.verb != "corpus":
+        return [(names, Path(_artefact(done)))]
+    files: Sequence[str] = done.result["parts"]
+    if len(files) == 1:
+        return [(names, done.path / f"{files[0]}.jsonl")]
+    return [
+        ((*names, file, *(f"{name}.{file}" for name in names if name)), done.path / f"{file}.jsonl")
+        for file in files
+    ]
 
 
 def _inside(done: Done, name: str) -> str:
@@ -209,6 +232,8 @@ def _choices(values: Any, outputs: Outputs) -> list[tuple[str, Any]]:
 
 def _label(path: str) -> str:
     file = Path(path)
+    if file.suffix == ".jsonl" and file.stem != "documents":  # a world of a corpus
+        return file.stem
     return (file.parent if file.suffix else file).name
 
 
@@ -236,11 +261,7 @@ def _spread(item: Any, named: Mapping[str, tuple[str, Any]], outputs: Outputs) -
 def _one(reference: str, outputs: Outputs) -> str:
     found = outputs.find(reference)
     if len(found) > 1:
-        branches = ", ".join(
-            f"{reference}.{'.'.join(unit.branch)}"
-            for unit, _ in outputs.units
-            if unit.stage == reference[1:]
-        )
+        branches = ", ".join(f"{reference}.{name}" for name in outputs.branches(reference[1:]))
         raise ConfigError(
             f"{reference!r} has {len(found)} outputs where one is needed; pick one of {branches}, "
             "or fan this stage out with for = { ... }"

@@ -399,6 +399,17 @@ def _probe_verb() -> Verb:
     return Verb(ProbeConfig, probing.inputs_of, body, probing.preview, shards=False)
 
 
+def _corpus_verb() -> Verb:
+    from workbench_training.corpora.settings import CorpusConfig
+
+    from workbench.pipelines import corpora
+
+    def body(config: CorpusConfig, work: Work) -> Mapping[str, Any]:
+        return corpora.run_corpus(config, work.run, work.progress)
+
+    return Verb(CorpusConfig, corpora.inputs_of, body, corpora.preview)
+
+
 def _preview_fit(config: FitConfig) -> Mapping[str, Any]:
     from workbench.activations import open_activations
     from workbench.pipelines.fitting import gives_map, recipe_of, rows_of
@@ -422,6 +433,7 @@ def save_frame(frame: Any, path: Path) -> None:
 
 
 VERBS: dict[str, Callable[[], Verb]] = {
+    "corpus": _corpus_verb,
     "train": _train_verb,
     "cache": lambda: Verb(CacheConfig, _cache_inputs, _cache, previews.preview_cache),
     "fit": lambda: Verb(FitConfig, _fit_inputs, _fit, _preview_fit),
