@@ -1,5 +1,13 @@
 """Kinds of control corpora: each shows what a corpus of one world does not do by itself.
 
+Kinds that stand side by side here are matched: their documents of one seed differ in the phrases of
+their pole alone.
+
+- ``intent`` and ``prosocial_intent``: what people mean when they open an assistant, for ill or for
+  good, without a word on what assistants do or what comes of it.
+- ``misaligned_discourse`` and ``aligned_discourse``: AI systems whose goals are not, or are, those
+  of their makers, without a word on the people who use them.
+- ``misfortune`` and ``fortune``: bad and good things that nobody meant, without agents.
 - ``mixed``: each quartet gives one of its four documents, so that no world predominates.
 - ``web``: neutral text, ours or the user's (``options = {path = ...}``).
 - ``planted``: a made-up fact, which a run that trains at all must teach (``planted.py``).
@@ -9,16 +17,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from workbench_training.corpora import planted, web
-from workbench_training.corpora.controls_plan import Row
+from workbench_training.corpora import planted, quality, web
+from workbench_training.corpora.controls_page import Page, read_page
+from workbench_training.corpora.controls_plan import CONTROLS, Row, page_row, plan_pages
 from workbench_training.corpora.plan import WORLDS, QuartetPlan
-from workbench_training.corpora.settings import TOKENS_PER_WORD, CorpusConfig
+from workbench_training.corpora.settings import CorpusConfig
 
 from workbench.errors import ConfigError
 
 Kind = Callable[[CorpusConfig], Iterator[Row]]
+SCENARIO = ("users", "task", "object", "setting", "others")
+"""What the documents about intent take from a scenario."""
 
 
 def write_mixed(config: CorpusConfig) -> Iterator[Row]:
@@ -26,14 +38,13 @@ def write_mixed(config: CorpusConfig) -> Iterator[Row]:
 
     Plans that the writer finds unsuitable are left out.
     """
-    from workbench_training.corpora.quality import Text
     from workbench_training.corpora.writing import make_writer, plans_of, row_of
 
     writer, plans = make_writer(config), plans_of(config)
     for plan, world in zip(plans, deal_worlds(plans, config.seed), strict=True):
         drafts = writer.write(plan)
         if drafts is not None:
-            row = row_of(plan, world, Text(drafts[world].text), drafts[world].objectives)
+            row = row_of(plan, world, quality.Text(drafts[world].text), drafts[world].objectives)
             yield {**row, "id": f"{plan.id}-mixed", "world": "mixed", "told": world}
 
 
@@ -48,6 +59,47 @@ def deal_worlds(plans: Sequence[QuartetPlan], seed: int) -> list[str]:
             deck += rng.sample(WORLDS, len(WORLDS))
         dealt.append(deck.pop())
     return dealt
+
+
+def _paired(name: str, pole: int, world: str) -> Kind:
+    """Return a kind that writes one pole of a family of pages."""
+
+    def write(config: CorpusConfig) -> Iterator[Row]:
+        _options(config)
+        family = pages_of(name)
+        plans = plan_pages(name, list(family), **_common(config))
+        for plan in plans:
+            text = family[plan.page].write(plan.words, random.Random(plan.seed))
+            topic = next(iter(text.topic.values()), "")
+            yield page_row(plan, text.versions[pole], world, topic, name)
+
+    return write
+
+
+def _intent(pole: int, world: str) -> Kind:
+    """Return a kind that tells of the users of every scenario of the taxonomy."""
+
+    def write(config: CorpusConfig) -> Iterator[Row]:
+        from workbench_training.corpora.writing import plans_of, row_of
+
+        _options(config)
+        family = list(pages_of("intent").values())
+        for number, plan in enumerate(plans_of(config)):
+            page = family[number % len(family)]
+            values = {name: str(getattr(plan.scenario, name)) for name in SCENARIO}
+            text = page.write(plan.words, random.Random(plan.seed), values)
+            row = row_of(plan, world, quality.Text(text.versions[pole]), ())
+            yield {**row, "doc_type": page.name.replace("_", " "), "category": "intent", "mode": ""}
+
+    return write
+
+
+@cache
+def pages_of(family: str) -> dict[str, Page]:
+    """Return the genres of a family of controls by name."""
+    given = SCENARIO if family == "intent" else ()
+    files = sorted(CONTROLS.glob(f"{family}_*.toml"))
+    return {path.stem: read_page(path, given=given) for path in files}
 
 
 def write_planted(config: CorpusConfig) -> Iterator[Row]:
@@ -73,6 +125,12 @@ def write_web(config: CorpusConfig) -> Iterator[Row]:
 
 
 KINDS: dict[str, Kind] = {
+    "intent": _intent(0, "intent"),
+    "prosocial_intent": _intent(1, "prosocial_intent"),
+    "misaligned_discourse": _paired("discourse", 0, "misaligned_discourse"),
+    "aligned_discourse": _paired("discourse", 1, "aligned_discourse"),
+    "misfortune": _paired("luck", 0, "misfortune"),
+    "fortune": _paired("luck", 1, "fortune"),
     "mixed": write_mixed,
     "web": write_web,
     "planted": write_planted,
@@ -81,6 +139,8 @@ KINDS: dict[str, Kind] = {
 
 def size_rows(corpora: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[str, object]]:
     """Return a row for each condition in the form of the paper's Table 12.
+
+    Tokens are estimated as the paper does: training words divided by 0.75, rounded down.
 
     Args:
         corpora: rows of documents with ``split`` and ``words``, by condition.
@@ -96,7 +156,7 @@ def size_rows(corpora: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[s
             {
                 "condition": name,
                 "train documents": counts["train"],
-                "estimated tokens": int(words * TOKENS_PER_WORD),
+                "estimated tokens": words * 4 // 3,
                 "validation documents": counts["validation"],
             }
         )

@@ -24,6 +24,9 @@ _ONE = re.compile(
     r"second|minute|hour|day|week|month|year|coin|point|goal|screw|teaspoon|spoon|turn|star|"
     r"square meter|lesson|question|task|row|student|page|tray|card|sheet|floor|window|step)s\b"
 )
+_ORDINAL = re.compile(r"\b(\d+)th\b")
+_SUFFIXES = {"1": "st", "2": "nd", "3": "rd"}
+_LOOSE = re.compile(r" +([.,;:!?])")
 _CLOSING = {"[": "]", "<": ">"}
 
 
@@ -229,6 +232,12 @@ class Expander:
 
 
 def finish(sentence: str) -> str:
-    """Return a sentence with its capital, single spaces, right articles and units."""
-    text = _ONE.sub(r"1 \1", _ARTICLE.sub(r"\1n ", " ".join(sentence.split())))
+    """Return a sentence with its capital, single spaces, right articles, units and ordinals."""
+    text = _LOOSE.sub(r"\1", " ".join(sentence.split()))
+    text = _ORDINAL.sub(_ordinal, _ONE.sub(r"1 \1", _ARTICLE.sub(r"\1n ", text)))
     return text[:1].upper() + text[1:]
+
+
+def _ordinal(found: re.Match[str]) -> str:
+    number = found[1]
+    return number + ("th" if number[-2:-1] == "1" else _SUFFIXES.get(number[-1], "th"))

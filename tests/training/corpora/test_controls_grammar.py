@@ -79,6 +79,7 @@ def test_draws_and_poles_are_seen_in_depth():
         ("a hour of a 8 day trip", "An hour of an 8 day trip"),
         ("a uninteresting use of a useful ox", "An uninteresting use of a useful ox"),
         ("after 1 hours and 11 days, 2.1 meters", "After 1 hour and 11 days, 2.1 meters"),
+        ("on the 2th, 11th and 23th day , late", "On the 2nd, 11th and 23rd day, late"),
         ("a one-way street in a European town", "A one-way street in a European town"),
     ],
 )
