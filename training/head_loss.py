@@ -78,7 +78,12 @@ def chunked_loss(model: Any) -> Iterator[bool]:
     if not is_plain_head(network):
         yield False
         return
-    plain = network.forward
+    plain, head = network.forward, network.get_output_embeddings()
+
+    def summed(h: Tensor, labels: Tensor | None = None) -> Any:
+        if labels is None:
+            return type(head).forward(head, h)
+        return HeadLoss.apply(h, head.weight, head.bias, labels)  # type: ignore[no-untyped-call]
 
     def forward(*args: Any, labels: Any = None, num_items_in_batch: Any = None, **more: Any) -> Any:
         if labels is None or args or not torch.is_grad_enabled():
@@ -87,17 +92,15 @@ def chunked_loss(model: Any) -> Iterator[bool]:
         given.pop("return_dict", None)
         h = network.get_decoder()(**{**given, "use_cache": False}).last_hidden_state
         shifted = functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].reshape(-1)
-        head = network.get_output_embeddings()
-        rows = h.reshape(-1, h.shape[-1])
-        total = HeadLoss.apply(rows, head.weight, head.bias, shifted)  # type: ignore[no-untyped-call]
+        total = head(h.reshape(-1, h.shape[-1]), shifted)
         count = (shifted != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
         return CausalLMOutput(loss=total / count)
 
-    network.forward = forward
+    network.forward, head.forward = forward, summed  # in the head, where FSDP makes weights whole
     try:
         yield True
     finally:
-        del network.forward
+        del network.forward, head.forward
 
 
 def is_plain_head(network: Any) -> bool:
