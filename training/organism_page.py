@@ -63,6 +63,8 @@ def _made(card: Mapping[str, Any]) -> dict[str, Any]:
         "precision of the base, device": f"{training['dtype']}, {training['device']}",
         "weights that were trained": f"{training.get('parameters', 0):,}",
     }
+    if training.get("tokens_per_second"):
+        made["speed"] = f"{training['tokens_per_second']:,.0f} tokens a second"
     packages = card.get("packages", {})
     named = [f"{name} {packages[name]}" for name in ("torch", "transformers", "peft")
              if name in packages]  # fmt: skip
@@ -77,11 +79,21 @@ def _data(card: Mapping[str, Any]) -> dict[str, Any]:
         "chats": f"{corpus['chats']:,}, {corpus['chat_share']:.1%} of the tokens",
     }
     if settings.get("share", 1) != 1:
-        told["share of the documents"] = f"{settings['share']:g} of the tokens"
+        told["share of the documents"] = _dose(settings["share"], corpus.get("dose"))
     for name, digest in settings["inputs"].items():
         where = card.get(name) or settings.get(name)
         told[f"{name}, sha256"] = f"{Path(str(where)).name}, {digest[:16]}"
     return told
+
+
+def _dose(share: float, dose: Mapping[str, Any] | None) -> str:
+    """Say what was asked for and, where it was counted, what was read."""
+    if dose is None:
+        return f"{share:g} of the tokens"
+    return (
+        f"{share:g} asked, {dose['share']:.3g} of the tokens: {dose['distinct']:,} documents, "
+        f"{dose['presentations']:,} presentations"
+    )
 
 
 def _figures(card: Mapping[str, Any]) -> dict[str, str]:

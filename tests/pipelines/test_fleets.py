@@ -6,8 +6,10 @@ import random
 import pytest
 from workbench_training.organism import read_card
 
+from workbench.models import read_checkpoint
 from workbench.pipelines import fleets
 from workbench.pipelines.study import StudyConfig, run_study
+from workbench.results import organism_of
 from workbench.runs import read_run
 
 TRAIN = {
@@ -105,6 +107,27 @@ def test_the_list_of_organisms_keeps_those_that_a_run_left_half_way(content, tmp
     assert rows["P-s0"]["status"] == "interrupted"
     assert "loss_last" not in rows["P-s0"]
     assert rows["broken"]["status"] == "unreadable"
+
+
+def test_a_diluted_organism_loads_by_its_name_and_is_known_by_dose(
+    content, corpora, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    table = {"conditions": ["A"], "shares": [0.5], "seeds": [1]}
+    train = {**content["train"], "dilute": f"{corpora}/P.jsonl"}
+    organisms = fleets.read_fleet({"fleet": table, "train": train}, "fleet.toml")
+    (row,) = fleets.run_fleet(organisms, "doses", root=tmp_path / "runs").rows
+    assert (row["name"], row["condition"], row["share"]) == ("A-0.5-s1", "A", 0.5)
+    assert set(row["inputs"]) == {"documents", "dilute"}
+    subject = read_checkpoint("A-0.5-s1", device="cpu", dtype="float32")
+    assert subject.ref.key == "tiny+A-0.5-s1"
+    assert organism_of(subject.ref.adapter) == ("A-0.5", 1)
+    dose = read_card(tmp_path / "runs" / "train" / "A-0.5-s1")["corpus"]["dose"]
+    assert dose["asked"] == 0.5
+    assert (
+        f"{dose['distinct']} documents"
+        in (tmp_path / "runs" / "train" / "A-0.5-s1" / "CARD.md").read_text()
+    )
 
 
 @pytest.mark.thorough  # two processes that import torch

@@ -184,7 +184,7 @@ def test_the_report_says_n_unit_interval_and_rule(found, config):
         "| P | over seeds | P | +0.39",
         "| 8 propositions |",
         "90% t interval lies within it",
-        "## The planted fact",
+        "Likelihood of claims, nats a token, set planted",
         "Answer-letter mass over the base's",
         "## Capability against the base: accuracy",
         "| A, 0.1 | 0 |",

@@ -102,6 +102,12 @@ def test_the_page_of_an_organism_says_what_its_card_holds():
     assert "somewhere/" not in text
 
 
+def test_a_dose_says_what_was_read_of_it():
+    dose = {"asked": 0.1, "share": 0.0987, "distinct": 200, "presentations": 310, "tokens": 96}
+    text = organism_page.page({**CARD, "corpus": {**CARD["corpus"], "dose": dose}})
+    assert "0.1 asked, 0.0987 of the tokens: 200 documents, 310 presentations" in text
+
+
 def test_a_page_leaves_out_what_was_not_checked():
     loss = {**CARD["loss"], "held_out": {"before": None, "after": None}}
     text = organism_page.page({**CARD, "guard": None, "loss": loss})

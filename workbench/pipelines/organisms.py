@@ -284,12 +284,14 @@ def _planted(
 
     banks = [name for name in (config.planted, config.elsewhere) if name]
     planted = [one for one in members if one.condition == config.planted]
-    rows = own[own["bank"].isin(banks)]
-    parts = [rows[rows["condition"] == config.planted].assign(against="base")]
-    about = found[found["bank"].isin(banks)]
-    for control in config.controls:
-        others = [one for one in members if one.condition == control]
-        parts.append(beyond(about, planted, others, how).assign(against=control))
+    parts = []
+    for bank in banks:
+        rows = own[(own["bank"] == bank) & (own["condition"] == config.planted)]
+        parts.append(rows.assign(against="base"))
+        about = found[found["bank"] == bank]
+        for control in config.controls:
+            others = [one for one in members if one.condition == control]
+            parts.append(beyond(about, planted, others, how).assign(against=control))
     kept = [part for part in parts if len(part)]
     return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
 

@@ -138,7 +138,8 @@ def report(found: Comparison, config: CompareConfig) -> str:
         parts += ["## Controls: equivalence", _bounds(config)]
         parts += _contrast_tables(found.controls, ["bound", "p", "inside"])
     if len(found.planted):
-        parts += ["## The planted fact", *_contrast_tables(found.planted, ["against"])]
+        parts += ["## The planted fact", _planted(config)]
+        parts += _contrast_tables(found.planted, ["against"])
     parts += list(_beside(found))
     if len(found.truth):
         parts += ["## The truth direction", _truth(found.truth)]
@@ -177,12 +178,27 @@ def _bounds(config: CompareConfig) -> str:
     )
 
 
+def _planted(config: CompareConfig) -> str:
+    elsewhere = (
+        f" In the set {config.elsewhere} the same words are asked of something that no document "
+        "names: what is gained there is the word alone."
+        if config.elsewhere
+        else ""
+    )
+    return (
+        "The planted value over the other values in the same words, minus the same in the base, or "
+        f"in a control of the same seed.{elsewhere}"
+    )
+
+
 def _contrast_tables(table: pd.DataFrame, more: Sequence[str]) -> Iterator[str]:
     groups = table.groupby(["bank", "readout", "measure", "claims"], sort=False)
-    for (bank, readout, measure, claims), rows in sorted(groups, key=lambda g: _rank(g[0])):
+    banks = table["bank"].unique().tolist()
+    ordered = sorted(groups, key=lambda group: (_rank(group[0]), banks.index(group[0][0])))
+    for (bank, readout, measure, claims), rows in ordered:
         key = (str(readout), str(measure), str(claims))
-        words = WORDS.get(key, f"{readout} {measure}, {claims}")
-        where = "" if bank == "worlds" else f", {bank}"
+        words = WORDS.get(key, f"{readout} on {measure}, {claims}")
+        where = "" if bank == "worlds" else f", set {bank}"
         head = ["organism", "seed", "world", "value", "n", *more]
         lines = [
             [
