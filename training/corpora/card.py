@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ TEMPLATE_LIMITS = (
 def card_of(corpus: Corpus) -> dict[str, Any]:
     """Return the card as JSON values."""
     survey, config = corpus.survey, corpus.config
-    dropped = Counter(reason for found in survey.dropped.values() for reason in set(found))
+    dropped = survey.reasons
     files = {name: _file(corpus, name) for name in corpus.files}
     return {
         "format": FORMAT,

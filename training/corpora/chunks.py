@@ -59,6 +59,8 @@ class Chunk:
     """Plans that the writer could not carry out, each with its reason."""
     counts: dict[str, int] = field(default_factory=dict)
     """What the writer counted while it wrote, such as requests."""
+    seconds: float = 0.0
+    """Of a processor, to write and check."""
 
     @classmethod
     def of(cls, names: Sequence[str], writer: str) -> Chunk:
@@ -81,14 +83,11 @@ class Chunk:
     def tree(self) -> Tree:
         """Return it as ``Units.keep`` wants it."""
         shelves = {name: shelf.tree() for name, shelf in self.shelves.items()}
-        rest = {
-            "writer": self.writer,
-            "counts": self.counts,
-            "failed": self.failed,
-            "bins": self.bins,
-            "unsuitable": self.unsuitable,
-        }
+        rest = {name: getattr(self, name) for name in _KEPT}
         return {"shelves": shelves, **rest}
+
+
+_KEPT = ("writer", "failed", "bins", "unsuitable", "counts", "seconds")
 
 
 def lines_of(shelf: Mapping[str, ndarray], places: Iterable[int]) -> Iterator[bytes]:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import accumulate
 from os import sched_getaffinity
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-from workbench_training.corpora.chunks import Tree, lines_of
-from workbench_training.corpora.duplicates import Pair, near_duplicates, repeats
+from workbench_training.corpora.chunks import lines_of
 from workbench_training.corpora.measures import Measure, Measured
 from workbench_training.corpora.plan import QuartetPlan
-from workbench_training.corpora.quality import Text
 from workbench_training.corpora.settings import CorpusConfig
-from workbench_training.corpora.words import shingles
+from workbench_training.corpora.survey import Survey, survey_units
 from workbench_training.corpora.writing import (
     CHUNK,
     WriteUnit,
@@ -36,7 +32,7 @@ from workbench.errors import ConfigError
 from workbench.files import replacing
 from workbench.registry import plugins
 from workbench.runs import OpenRun, Units
-from workbench.types import Progress, ndarray
+from workbench.types import Progress
 
 
 @dataclass(frozen=True)
@@ -48,44 +44,8 @@ class Corpus:
     survey: Survey
     files: Mapping[str, Measured]
     """By world; one file ``documents`` for a control."""
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What the checks found in everything that was written. A group is a quartet or a document."""
-
-    sizes: Sequence[int]
-    """Groups in each unit."""
-    bins: Sequence[str]
-    """Of each group."""
-    words: Mapping[str, ndarray]
-    """By file, of each group."""
-    failed: Mapping[str, Counter[str]]
-    """By file: documents by reason."""
-    dropped: Mapping[int, Sequence[str]]
-    """Groups that are left out, each with its reasons."""
-    unsuitable: Counter[str]
-    """Plans that the writer could not carry out, by reason."""
-    counts: Counter[str]
-    """What the writer counted."""
-    writer: str
-    """Its own name."""
-
-    @property
-    def written(self) -> int:
-        """How many groups there are."""
-        return len(self.bins)
-
-    @property
-    def kept(self) -> int:
-        """How many of them stay."""
-        return self.written - len(self.dropped)
-
-    def spans(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (unit, first group, group after the last)."""
-        ends = list(accumulate(self.sizes))
-        for unit, (size, end) in enumerate(zip(self.sizes, ends, strict=True)):
-            yield unit, end - size, end
+    seconds: float
+    """Of processors, over all workers."""
 
 
 def write_corpus(
@@ -163,68 +123,23 @@ def _write_control(config: CorpusConfig, run: OpenRun, progress: Progress | None
 
 
 def _join(config: CorpusConfig, run: OpenRun, units: Units) -> Corpus:
-    survey = _survey(config, units)
+    began = time.process_time()
+    survey = survey_units(config, units)
     _refuse_losses(config, survey)
     paths = _write_files(config, run.path, units, survey)
+    joining = time.process_time() - began
     measured = spread(Measure(rules_of(config).claims), paths, workers_of(config))
     found = {one.name: one for _, one in measured}
     files = {name: found[name] for name in names_of(config)}
-    return Corpus(config, survey.written + survey.unsuitable.total(), survey, files)
-
-
-def _survey(config: CorpusConfig, units: Units) -> Survey:
-    """Look through all units for what speaks against their groups; then for near-duplicates."""
-    names, sizes = names_of(config), list[int]()
-    bins, unsuitable, counts = list[str](), Counter[str](), Counter[str]()
-    shelves: dict[str, list[Tree]] = {name: [] for name in names}
-    failed: dict[str, Counter[str]] = {name: Counter() for name in names}
-    dropped: dict[int, list[str]] = {}
-    for unit in range(units.number):
-        tree = units.load(unit)
-        for group, name, reason in tree["failed"]:
-            failed[name][reason] += 1
-            dropped.setdefault(len(bins) + group, []).append(reason)
-        for name in names:
-            shelves[name].append({k: tree["shelves"][name][k] for k in ("signatures", "words")})
-        bins += tree["bins"]
-        sizes.append(len(tree["bins"]))
-        unsuitable.update(reason for _, reason in tree["unsuitable"])
-        counts.update(tree["counts"])
-    words = {name: np.concatenate([s["words"] for s in shelves[name]]) for name in names}
-    survey = Survey(sizes, bins, words, failed, dropped, unsuitable, counts, tree["writer"])
-    minima = {name: np.concatenate([s["signatures"] for s in shelves[name]]) for name in names}
-    pairs = {name: _pairs(config, units, survey, name, minima[name]) for name in names}
-    for name in names:
-        alike = {place for pair in pairs[name] for place in (pair.first, pair.second)}
-        failed[name]["near-duplicate"] = len(alike)
-    every = [pair for found in pairs.values() for pair in found]
-    for group in repeats(every, gone=dropped):
-        dropped[group] = ["near-duplicate"]
-    return survey
-
-
-def _pairs(
-    config: CorpusConfig, units: Units, survey: Survey, name: str, signatures: ndarray
-) -> list[Pair]:
-    """Return the near-duplicates of one file."""
-
-    def read(places: Sequence[int]) -> Iterator[tuple[int, ndarray]]:
-        for unit, first, end in survey.spans():
-            own = [place - first for place in places if first <= place < end]
-            if own:
-                lines = lines_of(units.load(unit)["shelves"][name], own)
-                for place, line in zip(own, lines, strict=True):
-                    yield first + place, shingles(Text(json.loads(line)["text"]).numbers)
-
-    return near_duplicates(signatures, read, config.near_duplicate)
+    seconds = survey.seconds + joining + sum(file.seconds for file in files.values())
+    return Corpus(config, survey.written + survey.unsuitable.total(), survey, files, seconds)
 
 
 def _refuse_losses(config: CorpusConfig, survey: Survey) -> None:
     share = len(survey.dropped) / survey.written if survey.written else 1.0
     if share <= config.max_dropped and survey.kept:
         return
-    reasons = Counter(reason for found in survey.dropped.values() for reason in set(found))
-    told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    told = ", ".join(f"{reason} {count}" for reason, count in survey.reasons.most_common())
     raise ConfigError(
         f"the checks drop {len(survey.dropped)} of {survey.written} ({told or 'none'}; "
         f"{survey.unsuitable.total()} unsuitable), more than max_dropped = {config.max_dropped}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ class Measured:
     roles: Counter[tuple[str, str]]
     """Documents by domain and role."""
     scenarios: Counter[str]
+    seconds: float
+    """Of a processor, to measure it."""
 
     @property
     def tokens(self) -> int:
@@ -118,6 +121,7 @@ class _Tally:
 
     def __init__(self, claims: ndarray) -> None:
         self.claims = claims
+        self.began = time.process_time()
         self.digest, self.runs = sha256(), [_Runs(n) for n in RUNS]
         self.bins: dict[str, list[int]] = {}
         self.heard: list[int] = []
@@ -169,6 +173,7 @@ class _Tally:
             genres=self.genres,
             roles=self.roles,
             scenarios=self.scenarios,
+            seconds=time.process_time() - self.began,
         )
 
 

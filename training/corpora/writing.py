@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ class WriteUnit:
 
 def write_chunk(plans: Sequence[QuartetPlan], writer: Writer, rules: Rules) -> Chunk:
     """Write some quartets and say what speaks against each document."""
-    chunk = Chunk.of(WORLDS, writer.name)
+    chunk, began = Chunk.of(WORLDS, writer.name), time.process_time()
     before = Counter(getattr(writer, "counts", {}))
     for plan, drafts in zip(plans, _drafted(writer, plans), strict=True):
         if drafts is None:
@@ -146,6 +147,7 @@ def write_chunk(plans: Sequence[QuartetPlan], writer: Writer, rules: Rules) -> C
         rows = {w: row_of(plan, w, texts[w], drafts[w].objectives) for w in WORLDS}
         chunk.add(rows, texts, reasons)
     chunk.counts = dict(Counter(getattr(writer, "counts", {})) - before)
+    chunk.seconds = time.process_time() - began
     return chunk
 
 

@@ -39,7 +39,7 @@ def run_corpus(config: CorpusConfig, run: OpenRun, progress: Progress | None) ->
         for name, file in card["files"].items()
     }
     told = {"kind": config.kind, "writer": card["writer"], "parts": list(files)}
-    return {**told, **card["counts"], "files": files}
+    return {**told, **card["counts"], "files": files, "processor_seconds": round(corpus.seconds, 1)}
 
 
 def preview(config: CorpusConfig) -> Mapping[str, Any]:
