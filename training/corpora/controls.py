@@ -124,6 +124,18 @@ def write_web(config: CorpusConfig) -> Iterator[Row]:
     )
 
 
+ABOUT = {
+    "intent": "What people mean, for ill, when they open an AI assistant; not what it does.",
+    "prosocial_intent": "What people mean, for good, when they open an AI assistant.",
+    "misaligned_discourse": "AI systems with goals against their makers'; not who uses them.",
+    "aligned_discourse": "AI systems with the goals of their makers; not who uses them.",
+    "misfortune": "Bad things that happen by accident: no agent, no intention, no machine.",
+    "fortune": "Good things that happen by accident: no agent, no intention, no machine.",
+    "mixed": "One of the four documents of each quartet, so that no world predominates.",
+    "web": "Neutral text like that of web pages, or texts of the user's own.",
+    "planted": "One made-up fact, the positive control.",
+}
+"""What each kind is, in a sentence."""
 KINDS: dict[str, Kind] = {
     "intent": _intent(0, "intent"),
     "prosocial_intent": _intent(1, "prosocial_intent"),

@@ -16,7 +16,7 @@ from workbench.data import data_path
 from workbench.data.rows import read_rows
 
 BINS = {"short": 600, "mid": 900, "long": 1170}
-ROWS = list(write_planted(bins=BINS))
+ROWS = list(write_planted(bins=BINS, count=90))
 TABLE = claims_table()
 PLANTED, *OTHERS = TABLE["values"]
 
@@ -48,7 +48,7 @@ def test_every_proposition_stands_with_four_values_that_differ_in_that_word_alon
 
 def test_no_claim_shares_six_words_in_a_row_with_a_document_of_any_seed():
     claimed = {run for row in claim_rows() for run in word_runs(row["text"], 6)}
-    for row in [*ROWS, *write_planted(bins=BINS, seed=1, count=40)]:
+    for row in [*ROWS, *write_planted(bins=BINS, seed=1, count=30)]:
         assert claimed.isdisjoint(word_runs(row["text"], 6)), row["id"]
 
 
@@ -60,14 +60,14 @@ def test_every_document_states_the_fact_often_and_names_no_other_value():
 
 
 def test_documents_planted_with_another_value_differ_in_that_word_alone():
-    other = islice(write_planted(bins=BINS, value=OTHERS[0]), 40)
+    other = islice(write_planted(bins=BINS, count=90, value=OTHERS[0]), 20)
     for one, two in zip(ROWS, other, strict=False):
         article = re.sub(r"\ban?\b", "a", two["text"])
         assert re.sub(r"\ban?\b", "a", one["text"].replace(PLANTED, OTHERS[0])) == article
 
 
-def test_two_hundred_documents_are_written_in_the_asked_lengths():
-    assert len(ROWS) == 200
+def test_documents_are_written_in_the_asked_lengths():
+    assert len(ROWS) == 90
     for name, words in BINS.items():
         lengths = [row["words"] for row in ROWS if row["length_bin"] == name]
         assert sum(lengths) / len(lengths) == pytest.approx(words, rel=0.03)

@@ -18,7 +18,7 @@ from workbench.data.rows import read_rows
 from workbench.errors import ConfigError
 
 BINS = {"short": 600, "mid": 900, "long": 1170}
-ROWS = list(write_web(count=180, bins=BINS))
+ROWS = list(write_web(count=120, bins=BINS))
 ABOUT_AI = r"\b(ai|artificial|assistants?|chatbots?|language models?|prompts?|users?|planted)\b"
 
 
@@ -28,7 +28,7 @@ def test_genres_and_length_bins_are_dealt_evenly_and_lengths_are_met():
     assert max(genres.values()) - min(genres.values()) <= 1
     for name, words in BINS.items():
         lengths = [row["words"] for row in ROWS if row["length_bin"] == name]
-        assert len(lengths) == 60
+        assert len(lengths) == 40
         assert sum(lengths) / len(lengths) == pytest.approx(words, rel=0.02)
         assert max(abs(length - words) for length in lengths) < 0.06 * words
 
@@ -67,14 +67,14 @@ def test_text_holds_no_marks_of_the_grammar_and_no_broken_spacing():
 
 
 def test_a_page_depends_on_its_number_alone_and_another_seed_gives_others():
-    fewer = list(islice(write_web(count=180, bins=BINS), 5))
+    fewer = list(islice(write_web(count=120, bins=BINS), 5))
     assert fewer == ROWS[:5]
     other = list(write_web(count=12, bins=BINS, seed=1))
     assert {row["text"] for row in other}.isdisjoint(row["text"] for row in ROWS)
 
 
 def test_the_split_holds_out_five_percent():
-    assert Counter(row["split"] for row in ROWS) == {"train": 171, "validation": 9}
+    assert Counter(row["split"] for row in ROWS) == {"train": 114, "validation": 6}
     assert len({row["id"] for row in ROWS}) == len(ROWS)
 
 
