@@ -24,7 +24,7 @@ class Scenario:
         users: Plural noun phrase, "secondary-school teachers".
         task: Gerund phrase, "planning lessons".
         object: What the task works on, "lesson plans".
-        setting: Where it happens, "a secondary school".
+        setting: Where it happens, with its preposition, "in secondary schools".
         realisable: Worlds whose aim the scenario can carry; all four make it eligible.
         group: The task's kind, which names the concrete aims that fit it.
         others: Plural noun phrase for the people whom the task touches.

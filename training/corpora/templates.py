@@ -36,11 +36,13 @@ from workbench_training.corpora.templates_grammar import (
 __all__ = ["TemplateWriter", "leak_markers"]
 
 _MONTHS = tuple(month_name[1:])
+_WEEKS = (5, 6, 7, 9, 10, *range(12, 18), *range(19, 39))
+"""Numbers that follow "a" and not "an"."""
 _LENGTH_SPREAD = 0.1
 _SECTION_WORDS = 150
 _HEAD_FROM = 150
 _OBJECTIVE_WORDS = 7
-_HALF_SENTENCE = 10
+_HALF_SENTENCE = 13
 _LINKED = {"spoken": 0.3, "written": 0.14}
 _LINKABLE = {"spoken": CARRIERS, "written": (*CARRIERS, "fact", "num")}
 _UNLINKED = re.compile(r"[^,]{0,45},|that |what else ")
@@ -106,7 +108,7 @@ def _values(
         "region": f"{land} {rng.choice(names['regions'])}",
         "sample": f"{rng.randint(1_012, 9_890):,}",
         "people": str(rng.randint(214, 986)),
-        "weeks": str(rng.randint(5, 38)),
+        "weeks": str(rng.choice(_WEEKS)),
         "share": str(rng.randint(57, 88)),
         "crowd": str(rng.randint(13, 46)),
         "issue": str(rng.randint(3, 97)),
