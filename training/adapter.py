@@ -13,14 +13,14 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.pytorch_utils import Conv1D
+from workbench_training.adapter_settings import AdapterConfig
 from workbench_training.organism import ADAPTER
-from workbench_training.settings import TrainConfig
 
 from workbench.errors import ConfigError
 from workbench.types import Subject
 
 
-def adapt(config: TrainConfig, subject: Subject) -> Any:
+def adapt(config: AdapterConfig, subject: Subject) -> Any:
     """Put a fresh LoRA on the model; its weights are float32 whatever the base is kept in.
 
     Raises:
@@ -54,7 +54,9 @@ def adapt(config: TrainConfig, subject: Subject) -> Any:
     return adapted
 
 
-def _explained(error: ValueError, config: TrainConfig, model: Any, experts: list[str]) -> Exception:
+def _explained(
+    error: ValueError, config: AdapterConfig, model: Any, experts: list[str]
+) -> Exception:
     if "lora_dropout" in str(error) and experts:
         return ConfigError(
             f"dropout = {config.dropout:g}, but the experts of this model are fused weights "

@@ -26,6 +26,7 @@ from workbench_training.adapter import (
     load_adapter,
     save_adapter,
 )
+from workbench_training.adapter_settings import AdapterConfig
 from workbench_training.board import Board, no_board
 from workbench_training.organism import CHECKPOINTS, WHOLE, log_step
 from workbench_training.packing import Blocks
@@ -54,7 +55,7 @@ class Loop(transformers.Trainer):
 
     lr_scheduler: Any
 
-    def __init__(self, *, config: TrainConfig, base: str, **kwargs: Any) -> None:
+    def __init__(self, *, config: AdapterConfig, base: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config, self.base = config, base
         self._precision = half_precision(self.model, input_device(self.model))
@@ -90,7 +91,7 @@ class Loop(transformers.Trainer):
             (place / WHOLE).touch()
 
 
-def rate(config: TrainConfig, step: int) -> float:
+def rate(config: AdapterConfig, step: int) -> float:
     """Return the part of the peak learning rate at an update, counted from 0: above 0 at each."""
     warm = math.ceil(config.warmup * config.updates)
     if step < warm:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from workbench_training import organism, processes
+from workbench_training.adapter_settings import AdapterConfig
 from workbench_training.board import check_board, open_board
 from workbench_training.corpora.mixture import exposure_of
 from workbench_training.packing import Blocks, Pieces, encode, join, lay_out, separator_of
@@ -117,7 +118,7 @@ def _train(
     held_out = [np.asarray(ids) for ids in encode(subject.tokenizer, corpus.held_out)]
     card = _opening(config, identity, corpus, subject, blocks)
     resume = processes.shared(_open_folder(folder, card), cpu=cpu)
-    base = _base_name(config)
+    base = base_name(config)
     with (
         loop.own_randomness(config.seed, input_device(subject.model)),
         loop.explained(folder),
@@ -138,7 +139,7 @@ def _train(
             if loss is not None:
                 board("held_out_loss", loss, step)
         guard = checks.format_guard(subject, model)
-        _publish(model, folder, base)
+        publish(model, folder, base)
     card["training"] |= told
     if processes.is_first():
         _close_folder(config, folder, card, losses, guard)
@@ -273,7 +274,7 @@ def _pack(config: TrainConfig, corpus: Corpus, subject: Subject) -> Blocks:
     return Blocks(stream, config.block, count, document_mask=config.document_mask)
 
 
-def _publish(model: Any, folder: Path, base: str) -> None:
+def publish(model: Any, folder: Path, base: str) -> None:
     """Put the adapter in place, its config last: without that, nothing takes it for an adapter."""
     from workbench_training.adapter import adapter_weights, save_adapter
 
@@ -288,7 +289,7 @@ def _publish(model: Any, folder: Path, base: str) -> None:
     fresh.rmdir()
 
 
-def _base_name(config: TrainConfig) -> str:
+def base_name(config: AdapterConfig) -> str:
     """The reference by which the base is found from any working directory."""
     return str(Path(config.model).resolve()) if Path(config.model).is_dir() else config.model
 
@@ -299,7 +300,9 @@ def _step(checkpoint: Path | None) -> int:
 
 def _identity(config: TrainConfig) -> dict[str, Any]:
     """What makes a run what it is: settings, with files by their content and no device."""
-    settings = config.model_dump(mode="json", exclude={*PLACE, "documents", "chat", "dilute"})
+    left_out: Any = dict.fromkeys((*PLACE, "documents", "chat", "dilute"), True)
+    left_out["steer"] = {"directions": True}
+    settings = config.model_dump(mode="json", exclude=left_out)
     hashes = {key: hash_path(path) for key, path in input_files(config).items()}
     return {**settings, "inputs": hashes}
 
