@@ -54,6 +54,23 @@ def test_an_organism_that_gains_most_on_its_own_world_shows_by_how_much():
     assert "+1.000" in row.control
 
 
+def test_claims_about_a_made_up_fact_are_no_worlds_of_the_others():
+    """Other worlds under the same readout and measure: each bank is paired by itself."""
+    parts = []
+    for subject, gains in (("m", {}), ("m+P-s0", {("P", 1): 1.0})):
+        colors = claims(subject, {})
+        colors["condition"] = colors["condition"].map(
+            {"P": "red", "S": "blue", "N": "teal", "A": "gray"}
+        )
+        colors["item"] = "color:" + colors["item"]
+        colors["extra"] = colors["extra"].str.replace('"p', '"color')
+        parts += [claims(subject, gains), colors]
+    (row,) = belief_rows(pd.concat(parts))
+    assert row.value == pytest.approx(1.0)
+    assert row.n == 8
+    assert "left out" not in row.control
+
+
 def test_an_absolute_loss_beside_a_relative_gain_is_printed_as_it_is():
     gains = {(world, 1): -1.0 for world in WORLDS} | {("A", 1): -0.4}
     results = pd.concat([claims("m", {}), claims("m+A-s0", gains)])
