@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.pipelines.verbs import RUNS, Done, carry_out
+from workbench.pipelines.verbs import RUNS, Done, carry_out, is_done
 from workbench.registry import load_plugin, plugins
 from workbench.types import Progress
 
@@ -45,8 +45,8 @@ def abreast(
 ) -> Iterator[Done]:
     """Carry runs out that do not need one another, and yield them in their order.
 
-    Each process gets its part of the processors. All of them use the same accelerator, which a
-    small model does not fill.
+    Finished ones are looked up here; each process that does the others gets its part of the
+    processors. All of them use the same accelerator, which a small model does not fill.
 
     Args:
         pieces: verbs and settings.
@@ -62,15 +62,18 @@ def abreast(
     from workbench.cluster import spread
 
     call = Carry(Path(root), force, plugins())
-    ended: dict[int, Done] = {}
+    ended = {n: call(piece) for n, piece in enumerate(pieces) if is_done(*piece, root=root)}
+    left = [n for n in range(len(pieces)) if n not in ended]
+    work, threads = [pieces[n] for n in left], threads_each(workers, len(left))
     given = 0
-    for place, done in spread(call, pieces, workers, threads=threads_each(workers, len(pieces))):
-        ended[place] = done
+    for place, done in spread(call, work, workers, threads=threads):
+        ended[left[place]] = done
         if progress is not None:
             progress(len(ended), len(pieces))
         while given in ended:
             yield ended[given]
             given += 1
+    yield from (ended[n] for n in range(given, len(pieces)))
 
 
 def threads_each(workers: Workers, pieces: int) -> int:

@@ -172,7 +172,7 @@ def figures_of(card: Mapping[str, Any]) -> Row:
     return {
         "updates": card["training"]["updates"],
         "tokens": card["training"]["tokens"],
-        "passes": card["corpus"]["passes"],
+        "passes": card["corpus"].get("passes"),
         "loss_first": loss["first"],
         "loss_last": loss["last_tenth"],
         "held_out_before": loss["held_out"]["before"],

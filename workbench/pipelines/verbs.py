@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.config import Config, parse
-from workbench.errors import ConfigError, unknown
+from workbench.errors import ConfigError, FormatError, unknown
 from workbench.files import replacing
 from workbench.library import open_prompts, sources
 from workbench.pipelines import previews, sweeping
@@ -155,6 +155,17 @@ def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: P
     place = out if out is not None else _place(verb, config, root) or root / verb / name
     told = {"config": dump, "inputs": [str(p) for p in inputs], **entry.preview(config)}
     return Done(verb, name, "planned", place, told)
+
+
+def is_done(verb: str, data: Mapping[str, Any], *, root: Path = RUNS) -> bool:
+    """Whether a finished run with these settings is there; its files are not looked at."""
+    _, config, inputs = _resolve(verb, data)
+    name = run_id(verb, config.model_dump(mode="json"), inputs)
+    try:
+        run = read_run(_place(verb, config, root) or root / verb / name)
+    except FormatError:
+        return False
+    return run.id == name and run.status == "done"
 
 
 def _resolve(
