@@ -141,7 +141,7 @@ def test_the_branch_that_a_message_suggests_can_be_used():
 def test_every_shipped_study_says_only_what_its_verbs_know(name):
     for stage in read_study(name).stage:
         own = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
-        known = verb_of(stage["verb"]).config
+        known = verb_of(stage["verb"], stage).config
         first = {key: values[0] for key, values in stage.get("for", {}).items()}
         fanned = {key: value for key, value in first.items() if key in known.model_fields}
         text = json.dumps(own)
@@ -196,3 +196,47 @@ def test_a_file_of_one_branch_is_named_after_the_branch(tmp_path):
     assert [unit.settings["documents"] for unit in units] == [
         str(tmp_path / kind / "documents.jsonl") for kind in ("web", "mixed")
     ]
+
+
+def corpora(*runs):
+    """Outputs of corpus stages, given as (stage, branch, parts)."""
+    found = Outputs()
+    for number, (stage, branch, parts) in enumerate(runs):
+        done = Done("corpus", "id", "done", Path(f"runs/corpus/{number}"), {"parts": parts})
+        found.units.append((Unit(stage, "corpus", branch, {}), done))
+    return found
+
+
+def test_the_worlds_of_a_corpus_are_branches_of_its_stage():
+    before = corpora(("corpus", (), ["P", "S", "N", "A"]))
+    each = {"id": "o", "verb": "train", "for": {"world": ["P", "A"]}}
+    units = expand({**each, "documents": "@corpus.{world}"}, before, seed=0)
+    assert [unit.settings["documents"] for unit in units] == [
+        "runs/corpus/0/P.jsonl",
+        "runs/corpus/0/A.jsonl",
+    ]
+    units = expand({"id": "o", "verb": "train", "for": {"documents": "@corpus"}}, before, seed=0)
+    assert [unit.branch for unit in units] == [("P",), ("S",), ("N",), ("A",)]
+    assert units[3].settings["documents"] == "runs/corpus/0/A.jsonl"
+
+
+def test_all_worlds_where_one_corpus_is_needed_must_be_picked():
+    before = corpora(("corpus", (), ["P", "A"]))
+    stage = {"id": "o", "verb": "train", "documents": "@corpus"}
+    with pytest.raises(ConfigError, match=r"pick one of @corpus\.P, @corpus\.A"):
+        expand(stage, before, seed=0)
+    with pytest.raises(ConfigError, match=r"known here: @corpus\.P, @corpus\.A"):
+        expand({**stage, "documents": "@corpus.S"}, before, seed=0)
+
+
+def test_a_control_is_the_one_file_of_its_branch_and_seeds_name_worlds_too():
+    before = corpora(
+        ("controls", ("web",), ["documents"]),
+        ("controls", ("mixed",), ["documents"]),
+        ("corpus", ("0",), ["P", "A"]),
+        ("corpus", ("1",), ["P", "A"]),
+    )
+    assert before.find("@controls.mixed") == ["runs/corpus/1/documents.jsonl"]
+    assert before.find("@corpus.1.A") == ["runs/corpus/3/A.jsonl"]
+    assert before.find("@corpus.0") == ["runs/corpus/2/P.jsonl", "runs/corpus/2/A.jsonl"]
+    assert before.find("@corpus.A") == ["runs/corpus/2/A.jsonl", "runs/corpus/3/A.jsonl"]
