@@ -2,15 +2,18 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from workbench_training import organism
 from workbench_training.lora import TrainConfig, train
 
 from workbench.config import parse
+from workbench.runs import read_run
 
 WORKER = """
 import sys
@@ -19,6 +22,20 @@ config = TrainConfig.model_validate_json(sys.argv[1])
 summary = train(config, sys.argv[2], progress=lambda done, total: print("progress", done))
 print("summary", summary["loss_last"])
 """
+SPREAD = """
+import accelerate.state, accelerate.accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+stock = accelerate.state.AcceleratorState.__init__
+
+def spread(self, *args, fsdp_plugin=None, **kwargs):
+    stock(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+    if fsdp_plugin is not None:
+        self.distributed_type, self.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
+
+accelerate.state.AcceleratorState.__init__ = spread
+"""
+"""Lets accelerate take processors for what it spreads weights over; it takes GPUs alone."""
 WORDS = ("the city", "of the", "and a", "is true", "to you", "in a city", "not false", "answer")
 
 
@@ -134,12 +151,70 @@ FSDP = {
 @pytest.mark.thorough
 def test_weights_spread_over_two_processes_make_the_same_organism(settings, alone, tmp_path):
     out = tmp_path / "organism"
-    ended(launched(["-c", WORKER, settings().model_dump_json(), out], **FSDP))
+    ended(launched(["-c", SPREAD + WORKER, settings().model_dump_json(), out], **FSDP))
     assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
     card, plain = (organism.read_card(folder) for folder in (out, alone))
+    assert card["training"]["sharded"]
     assert card["training"]["parameters"] == plain["training"]["parameters"]
     assert card["loss"]["held_out"]["after"] == pytest.approx(
         plain["loss"]["held_out"]["after"], abs=1e-4
     )
     for name in organism.ADAPTER:
         assert (out / name).stat().st_size == (alone / name).stat().st_size
+
+
+def stopped(arguments, out, after, **environment):
+    """Start a joint run and kill every process of it once so many updates are logged."""
+    started = launched(arguments, **environment)
+    while all(p.poll() is None for p in started) and len(organism.read_log(out)) < after:
+        time.sleep(0.01)
+    for process in started:
+        process.send_signal(signal.SIGKILL)
+    for process in started:
+        process.communicate()
+    assert [process.returncode for process in started] == [-signal.SIGKILL] * 2
+    assert organism.read_card(out)["status"] == "running"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("environment", [{}, FSDP], ids=["ddp", "fsdp"])
+def test_a_joint_run_that_was_killed_goes_on_to_the_same_losses(
+    environment, settings, alone, tmp_path
+):
+    out = tmp_path / "organism"
+    script = SPREAD + WORKER if environment else WORKER
+    arguments = ["-c", script, settings().model_dump_json(), out]
+    stopped(arguments, out, 4, **environment)  # checkpoints after updates 2, 4 and 6
+    ended(launched(arguments, **environment))
+    assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
+    assert [row["step"] for row in organism.read_log(out)] == list(range(1, 7))
+
+
+@pytest.mark.thorough
+def test_a_bfloat16_base_is_spread_beside_float32_adapters(settings, tmp_path):
+    config = settings(dtype="bfloat16")
+    train(config, tmp_path / "alone")
+    out = tmp_path / "organism"
+    ended(launched(["-c", SPREAD + WORKER, config.model_dump_json(), out], **FSDP))
+    assert organism.read_card(out)["training"]["sharded"]
+    assert losses(out) == pytest.approx(losses(tmp_path / "alone"), abs=0.02)
+
+
+CLI = "from workbench.cli import main; main()"
+
+
+@pytest.mark.thorough
+def test_the_command_line_keeps_one_run_and_speaks_once(settings, alone, tmp_path):
+    out = tmp_path / "organism"
+    path = tmp_path / "train.toml"
+    given = {k: v for k, v in settings().model_dump(mode="json").items() if v is not None}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+    path.write_text("\n".join(lines))
+    words = ["-c", CLI, "train", path, "--out", out, "--json"]
+    said = ended(launched(words))
+    assert json.loads(said[0])["status"] == "done"
+    assert said[1] == ""
+    assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
+    assert read_run(out).status == "done"
+    again = ended(launched(words))
+    assert json.loads(again[0])["status"] == "reused"
