@@ -106,7 +106,7 @@ def test_the_writer_of_the_page_runs_as_it_stands_there(run, tmp_path):
     (tmp_path / "my_writer.py").write_text(code)
     (line,) = re.findall(r"    workbench (corpus --writer mine .*)", page)
     try:
-        status, out, err = run(*line.split())
+        status, _, err = run(*line.split())
         assert status == 0, err
         assert (tmp_path / "mine" / "A.jsonl").read_text()
         assert "letters, version 1" in (tmp_path / "mine" / "CARD.md").read_text()
