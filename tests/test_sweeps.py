@@ -241,3 +241,16 @@ def test_a_dose_past_all_floats_gives_invalid_rows_not_an_end(tiny_subject):
     assert (huge["reason"] == "out_of_range").all()
     assert not huge["valid"].any()
     assert table.loc[table["dose"] == 0, "valid"].all()
+
+
+def test_prompts_too_short_to_be_watched_are_swept_all_the_same(tiny_subject):
+    class Short(NextToken):
+        def requests(self, subject):
+            return [replace(one, ids=one.ids[:3]) for one in super().requests(subject)]
+
+    table = wb.sweep(
+        tiny_subject, directions(tiny_subject), readouts=[Short()], doses=[-1, 1], controls=0
+    )
+    assert len(table) == 9
+    assert table["value"].notna().all()
+    assert table["realised"].isna().all()

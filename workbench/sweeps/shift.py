@@ -35,8 +35,10 @@ def watch(asked: Asked, windows: Sequence[Window], width: int) -> Asked:
     arms = max(len(window.arms) for window in windows)
     most = max(1, min(MOST, BYTES // (arms * len(layers) * width * 4)))
     long = [n for n, request in enumerate(asked.requests) if len(request.ids) >= FEWEST_TOKENS]
+    if not long:
+        return asked
     chosen = [long[n] for n in np.unique(np.linspace(0, len(long) - 1, most).astype(int))]
-    return asked.watching(Read("resid_post", layers, "last"), chosen) if long else asked
+    return asked.watching(Read("resid_post", layers, "last"), chosen)
 
 
 def realised(
