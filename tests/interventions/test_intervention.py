@@ -251,3 +251,12 @@ def test_the_center_of_a_direction_is_a_value_to_replace_with(truth):
         Intervention.replace(truth, value="center")
     with pytest.raises(ValueError, match="factor 'center'; expected a number"):
         Intervention.of("rescale", truth, factor="center")
+
+
+@pytest.mark.parametrize("site", ["attn_out", "mlp_out", "resid_pre"])
+def test_a_direction_of_another_site_is_not_added_to_what_a_block_puts_out(truth, site):
+    with pytest.raises(MismatchError, match=f"'truth' was fitted at site {site}, but edits act on"):
+        Intervention.add(replace(truth, site=site))
+    both = replace(truth, names=("a", "b"), vectors=np.ones((2, 3, 3)), site=site)
+    with pytest.raises(MismatchError, match="'a', 'b' was fitted"):
+        Intervention.project_to_subspace(both)

@@ -14,6 +14,8 @@ from workbench.errors import MismatchError, WorkbenchError
 from workbench.interventions.dose import UNITS, Gap, to_raw
 from workbench.interventions.keep_norm import KeepNorm
 from workbench.interventions.scope import ScopeLike, check_scope, scope_of
+from workbench.interventions.site import refuse_other_site
+from workbench.interventions.thresholds import Threshold, check_numbers, thresholds_of
 from workbench.interventions.weights import (
     CENTER,
     MAP,
@@ -25,15 +27,6 @@ from workbench.interventions.weights import (
 )
 from workbench.registry import EDITS
 from workbench.types import Arm, DirectionsLike, LayerEdit, LinearMapLike, ModelStamp, ndarray
-
-Threshold = float | int | Mapping[int, float]
-"""One number for every layer, or one by layer."""
-_DEFAULTS: dict[str, dict[str, Threshold | str]] = {
-    "cap": {"floor": -math.inf, "ceiling": math.inf},
-    "affine": {"scale": 1.0, "offset": 0.0},
-    SUBSPACE: {"inside": 1.0, "outside": 0.0},
-}
-_FINITE = ("affine", "replace", "rescale", SUBSPACE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +55,7 @@ class Intervention:
         if self.edit != SUBSPACE:
             _check_single(self.directions)
         _check_layers(self.layers, self.directions)
+        refuse_other_site(self.directions)
         check_scope(self.scope)
         refuse_other_parts(self.edit, self.rows, self.weights)
         if self.unit not in UNITS:
@@ -115,14 +109,10 @@ class Intervention:
             _check_single(directions)
         at = tuple(int(layer) for layer in (directions.layers if layers is None else layers))
         _check_layers(at, directions)
-        numbers = {**_DEFAULTS.get(edit, {}), **thresholds}
-        if edit == "replace" and numbers.get("value") == CENTER:
-            numbers["value"] = center_coordinates(directions, at)
-        rows = {key: _by_layer(key, value, at) for key, value in numbers.items()}
-        if edit == "cap":
-            _check_band(rows["floor"], rows["ceiling"])
-        elif edit in _FINITE:
-            _check_finite(rows)
+        if edit == "replace" and thresholds.get("value") == CENTER:
+            thresholds["value"] = center_coordinates(directions, at)
+        rows = thresholds_of(edit, thresholds, at)
+        check_numbers(edit, rows)
         weights = weights_of(edit, directions, at, centered=centered)
         title = name if name is not None else f"{edit} {'+'.join(directions.names)}"
         shown = (float(dose), unit, scope_of(scope), rows, title)
@@ -346,43 +336,6 @@ def _check_layers(layers: Sequence[int], directions: DirectionsLike) -> None:
             f"no vector at layer {missing[0]} in direction {directions.names[0]!r}; its layers: "
             f"{known}; choose among them or fit that layer"
         )
-
-
-def _by_layer(name: str, threshold: Threshold | str, layers: Sequence[int]) -> dict[int, float]:
-    if isinstance(threshold, str):
-        raise ValueError(f"{name} {threshold!r}; expected a number, or one by layer")
-    if not isinstance(threshold, Mapping):
-        threshold = dict.fromkeys(layers, threshold)
-    missing = [layer for layer in layers if layer not in threshold]
-    if missing:
-        raise ValueError(
-            f"no {name} for layer {missing[0]}; given for {', '.join(map(str, threshold))}"
-        )
-    return {layer: float(threshold[layer]) for layer in layers}
-
-
-def _check_band(floors: Mapping[int, float], ceilings: Mapping[int, float]) -> None:
-    for layer, floor in floors.items():
-        ceiling = ceilings[layer]
-        if math.isnan(floor) or math.isnan(ceiling):
-            raise ValueError(f"layer {layer}: floor {floor}, ceiling {ceiling}; expected numbers")
-        if floor == math.inf or ceiling == -math.inf:
-            raise ValueError(
-                f"layer {layer}: floor {floor}, ceiling {ceiling} would send every token to "
-                "infinity; a floor is switched off by -inf, a ceiling by +inf"
-            )
-        if floor > ceiling:
-            raise ValueError(
-                f"layer {layer}: floor {floor} above ceiling {ceiling}; swap them, or turn the "
-                "direction's sign"
-            )
-
-
-def _check_finite(rows: Mapping[str, Mapping[int, float]]) -> None:
-    for name, by_layer in rows.items():
-        for layer, value in by_layer.items():
-            if not math.isfinite(value):
-                raise ValueError(f"{name} {value} at layer {layer}; expected a finite number")
 
 
 def _length(vector: ndarray, name: str, layer: int) -> float:

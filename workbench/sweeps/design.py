@@ -13,8 +13,9 @@ import numpy as np
 from workbench.directions import Directions, thresholds
 from workbench.directions.linear_map import LinearMap
 from workbench.engine.norms import residual_norms
-from workbench.errors import ConfigError, MismatchError
+from workbench.errors import ConfigError
 from workbench.interventions import Gap, Intervention
+from workbench.interventions.site import refuse_other_site
 from workbench.registry import EDITS
 from workbench.sweeps.controls import RANDOM, Controls, Steering, order_of, versions
 from workbench.types import ActivationsLike, Arm, Subject
@@ -22,7 +23,6 @@ from workbench.types import ActivationsLike, Arm, Subject
 Layers = Sequence[Any]
 """Block indices, or windows of them."""
 PERCENTILE = "percentile"
-SITE = "resid_post"
 SIDES = ("floor", "ceiling")
 PER_LAYER = ("accumulate", "residual_target")
 
@@ -152,11 +152,7 @@ class Design:
     def _check(self, directions: Steering) -> None:
         """Refuse what would sweep nothing, or the wrong thing, without a word."""
         EDITS.factory(self.edit)
-        if directions.site != SITE:
-            raise MismatchError(
-                f"{directions.label} was fitted at site {directions.site}, but edits act on "
-                f"{SITE}, what a block puts out; fit it there"
-            )
+        refuse_other_site(directions)
         if not len(self.doses):
             raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
         if self.edit == "cap" and not self.thresholds and self.unit != PERCENTILE:
