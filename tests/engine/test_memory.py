@@ -173,3 +173,22 @@ def test_a_capture_keeps_the_tokens_read_and_nothing_of_the_batch(
     assert len(kept) == 2
     assert all(ref() is None for ref in kept)
     assert values.untyped_storage().nbytes() == 3 * len(ROWS) * 32 * 4
+
+
+@pytest.mark.parametrize("texts", [TEXTS[:1], TEXTS])
+def test_a_stream_without_room_names_the_next_step_and_holds_no_tensor(
+    texts, tiny_subject, make_edit, hook_count
+):
+    before = hook_count(tiny_subject.model)
+    pieces = tiny_subject.stream(texts, interventions=[make_edit("add", 1, 5.0)], max_new_tokens=4)
+    with (
+        room_for(tiny_subject, 0),
+        pytest.raises(BatchTooLargeError, match="shorten the pro") as no,
+    ):
+        next(pieces)
+    assert f"{2 * len(texts)} rows of up to" in str(no.value)
+    assert no.value.__context__ is None
+    assert hook_count(tiny_subject.model) == before
+    assert list(pieces) == []
+    again = tiny_subject.stream(texts, interventions=[make_edit("add", 1, 5.0)], max_new_tokens=4)
+    assert {piece.prompt for piece in again} == set(range(len(texts)))

@@ -33,7 +33,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(part in words for part in _FULL)
 
 
-def too_large(rows: int, tokens: int, reason: str) -> BatchTooLargeError:
+def too_large(
+    rows: int, tokens: int, reason: str, then: str = "give fewer rows or tokens at once"
+) -> BatchTooLargeError:
     """Return the error for a batch that does not fit, once what it held is free.
 
     Call it after the handler of the first error, which holds the batch's tensors, has ended.
@@ -44,7 +46,7 @@ def too_large(rows: int, tokens: int, reason: str) -> BatchTooLargeError:
     line = reason.strip().splitlines()[0] if reason.strip() else "out of memory"
     return BatchTooLargeError(
         f"a batch of {rows} rows of up to {tokens} tokens does not fit the device's memory "
-        f"({line}); give fewer rows or tokens at once"
+        f"({line}); {then}"
     )
 
 

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from workbench.engine.apply import Editing, arm_of
 from workbench.engine.cache import fresh_cache
-from workbench.engine.forward import Inputs, head_at, pad_id, run
+from workbench.engine.forward import (
+    Inputs,
+    head_at,
+    is_out_of_memory,
+    pad_id,
+    run,
+    too_large,
+)
 from workbench.engine.generate import (
     Draw,
     check_settings,
@@ -29,6 +36,10 @@ from workbench.types import LayerEdit, Subject
 Several = Sequence[Intervention | SavedIntervention | LayerEdit]
 """Edits that act together."""
 BASELINE, STEERED = "baseline", "steered"
+_SMALLER = (
+    "stream fewer prompts or arms side by side; where one alone is too large, shorten the prompt, "
+    "ask for fewer new tokens, or load the model in a smaller dtype"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ def stream(
 
     Raises:
         ValueError: a temperature below 0, no new token or no arm.
+        BatchTooLargeError: while streaming, the device has no room for all rows side by side.
         WorkbenchError: a prompt lacks a span that a scope names, or an edit touched no token.
     """
     check_settings(max_new_tokens, temperature)
@@ -140,6 +152,17 @@ class Loop:
         return tokens
 
     def _scores(self) -> Float[Tensor, "b v"]:
+        try:
+            return self._run()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = str(error)
+        self._cache = None
+        rows, tokens = self.inputs.mask.shape[0], self.inputs.mask.shape[-1]
+        raise too_large(rows, tokens, reason, _SMALLER)
+
+    def _run(self) -> Float[Tensor, "b v"]:
         if self._cache is None:
             self._cache = fresh_cache(self.subject)
         rows, t = self.inputs.ids.shape
