@@ -129,20 +129,28 @@ class _Body:
     def __init__(self, poles: int) -> None:
         self.texts: list[list[str]] = [[] for _ in range(poles)]
         self.left = 0.0
+        self._begun = False
 
     def section(self, section: Section, expander: Expander, share: float, headed: bool) -> None:
         """Add sentences until the section has its share of the words that are left."""
+        head: list[str] = []
         if section.heads and headed:
-            self.line([finish(t) for t in expander.expand(expander.rng.choice(section.heads))])
+            head = [finish(t) for t in expander.expand(expander.rng.choice(section.heads))]
+            self.left -= _count(head)
         goal = self.left * (1 - share)
         chosen: list[list[str]] = []
         for template in expander.rng.sample(section.lines, len(section.lines)):
             sentence = [finish(text) for text in expander.expand(template)]
             words = _count(sentence)
-            if chosen and self.left - words / 2 < goal:
+            if self.left - words / 2 < goal and (chosen or self._begun):
                 break
             chosen.append(sentence)
             self.left -= words
+        if head and chosen:
+            self._add([head])
+        elif head:
+            self.left += _count(head)
+        self._begun = self._begun or bool(chosen)
         for paragraph in _paragraphs(chosen, expander.rng, section.single):
             self._add(paragraph)
 

@@ -33,6 +33,13 @@ def test_genres_and_length_bins_are_dealt_evenly_and_lengths_are_met():
         assert max(abs(length - words) for length in lengths) < 0.06 * words
 
 
+@pytest.mark.parametrize("words", [50, 120, 2000])
+def test_other_lengths_are_met_too(words):
+    lengths = [row["words"] for row in write_web(count=12, bins={"only": words})]
+    assert sum(lengths) / len(lengths) == pytest.approx(words, rel=0.05)
+    assert all(row["text"].count("\n") >= 1 for row in write_web(count=4, bins={"only": words}))
+
+
 def test_pages_are_not_near_duplicates_and_few_sentences_come_again():
     shingles = [set(word_runs(row["text"], 5)) for row in ROWS[:90]]
     nearest = max(
