@@ -202,6 +202,7 @@ def test_dora_and_biased_adapters_are_left_to_peft(network, adapted):
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # of torch itself, while it compiles
 def test_compiled_blocks_give_the_same_gradients(network, adapted):
     model = adapted(network())
     theirs = step(model)
