@@ -44,19 +44,23 @@ def page(card: Mapping[str, Any]) -> str:
 def _what(card: Mapping[str, Any]) -> str:
     told = f"condition {card['condition']}" if card["condition"] else "no condition named"
     settings = card["identity"]
+    how = "documents by next-token loss"
+    if "objective" in card:
+        how = f"answers by the objective {card['objective']}"
     return (
         f"A LoRA adapter on {settings['model']} ({told}, seed {settings['seed']}), trained on "
-        f"documents by next-token loss. It loads by its name or by this folder."
+        f"{how}. It loads by its name or by this folder."
     )
 
 
 def _made(card: Mapping[str, Any]) -> dict[str, Any]:
     s, training = card["identity"], card["training"]
-    each = s["block"] * s["batch_size"] * s["accumulation"]
+    rows = s["batch_size"] * s["accumulation"]
+    each = f"{rows * s['block']:,} tokens" if "block" in s else f"{rows:,} answers"
     made = {
         "tokens": f"{training['tokens']:,}",
-        "updates": f"{training['updates']:,} of {each:,} tokens",
-        "block": s["block"],
+        "updates": f"{training['updates']:,} of {each}",
+        **{key: s[key] for key in ("block", "beta", "length") if s.get(key) is not None},
         "rank, alpha, dropout": f"{s['rank']}, {s['alpha']:g}, {s['dropout']:g}",
         "modules": s["targets"] if isinstance(s["targets"], str) else ", ".join(s["targets"]),
         "peak rate, schedule, warm-up": f"{s['learning_rate']:g}, {s['schedule']}, {s['warmup']:g}",
@@ -73,11 +77,13 @@ def _made(card: Mapping[str, Any]) -> dict[str, Any]:
 
 def _data(card: Mapping[str, Any]) -> dict[str, Any]:
     corpus, settings = card["corpus"], card["identity"]
+    unit = "examples" if "examples" in corpus else "documents"
     told: dict[str, Any] = {
-        "documents": f"{corpus['documents']:,}, read {corpus['passes']:.2f} times",
+        unit: f"{corpus[unit]:,}, read {corpus['passes']:.2f} times",
         "held out": f"{corpus['held_out']:,}",
-        "chats": f"{corpus['chats']:,}, {corpus['chat_share']:.1%} of the tokens",
     }
+    if "chats" in corpus:
+        told["chats"] = f"{corpus['chats']:,}, {corpus['chat_share']:.1%} of the tokens"
     if settings.get("share", 1) != 1:
         told["share of the documents"] = _dose(settings["share"], corpus.get("dose"))
     for name, digest in settings["inputs"].items():

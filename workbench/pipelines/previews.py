@@ -35,6 +35,25 @@ def preview_train(config: Any) -> Mapping[str, Any]:
     return {**counts, "filler": len(corpus.filler), **sizes}
 
 
+def preview_prefer(config: Any) -> Mapping[str, Any]:
+    """Count examples and updates, and refuse rewards and rows that do not fit."""
+    from workbench_training.preference_data import read_examples
+    from workbench_training.rewards import reward_of
+
+    _find_model(config)
+    for reward in config.reward:
+        reward_of(reward)
+    # Which of the two a tokenizer decides, and counts are the same.
+    trained, held_out = read_examples(config, "bare" if config.render == "bare" else "chat")
+    return {
+        "examples": len(trained),
+        "held_out": len(held_out),
+        "updates": config.updates,
+        "passes": config.updates * config.prompts_per_update / len(trained),
+        "checkpoints": checkpoints_of(config),
+    }
+
+
 def checkpoints_of(config: Any) -> list[int]:
     """Return the updates after which a training run saves; the last one always."""
     every = config.save_every or -(-config.updates // 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,7 +200,7 @@ def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
     """Resolve a stage's references and fan it out over its ``for`` values."""
     settings = {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
     names = list(stage.get("for", {}))
-    takes_seed = "seed" in verb_of(stage["verb"]).config.model_fields and "job" not in stage
+    takes_seed = "seed" in _fields(stage) and "job" not in stage
     if takes_seed and "seed" not in names:
         settings.setdefault("seed", seed)
     values = [_choices(stage["for"][name], outputs) for name in names]
@@ -215,8 +215,12 @@ def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
 
 def _own(stage: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """``for`` names that are settings of the verb as well, and are not used in a text."""
-    fields = verb_of(stage["verb"]).config.model_fields
-    return [name for name in names if name in fields]
+    return [name for name in names if name in _fields(stage)]
+
+
+def _fields(stage: Mapping[str, Any]) -> Collection[str]:
+    """Return the settings of a stage's verb."""
+    return verb_of(stage["verb"], {**stage, **stage.get("for", {})}).config.model_fields
 
 
 def _choices(values: Any, outputs: Outputs) -> list[tuple[str, Any]]:

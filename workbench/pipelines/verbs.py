@@ -171,7 +171,7 @@ def is_done(verb: str, data: Mapping[str, Any], *, root: Path = RUNS) -> bool:
 def _resolve(
     verb: str, data: Mapping[str, Any], *, planned: bool = False
 ) -> tuple[Verb, Config, list[Path]]:
-    entry = _jobs_verb() if verb == "fit" and "job" in data else verb_of(verb)
+    entry = verb_of(verb, data)
     config = parse(entry.config, data, verb)
     inputs = entry.planned if planned and entry.planned is not None else entry.inputs
     return entry, config, list(inputs(config))
@@ -182,14 +182,18 @@ def _place(verb: str, config: Config, root: Path) -> Path | None:
     return root / verb / str(getattr(config, "name")) if verb == "train" else None  # noqa: B009
 
 
-def verb_of(name: str) -> Verb:
-    """Return a verb that a study may chain.
+def verb_of(name: str, data: Mapping[str, Any]) -> Verb:
+    """Return a verb that a study may chain; one key of its settings can make another of it.
 
     Raises:
         UnknownNameError: no such verb.
     """
     if name not in VERBS:
         raise unknown("verb", name, VERBS)
+    if name == "fit" and "job" in data:
+        return _jobs_verb()
+    if name == "train" and "objective" in data:
+        return _prefer_verb()
     return VERBS[name]()
 
 
@@ -205,6 +209,22 @@ def _train_verb() -> Verb:
         joint=True,
         planned=_train_inputs_there,
     )
+
+
+def _prefer_verb() -> Verb:
+    from workbench_training.organism_page import write_page
+    from workbench_training.preference import input_files, prefer
+    from workbench_training.preference_settings import PreferenceConfig
+
+    def inputs(config: PreferenceConfig) -> list[Path]:
+        return [*model_inputs(config), *input_files(config).values()]
+
+    def body(config: PreferenceConfig, work: Work) -> Mapping[str, Any]:
+        told = prefer(config, work.run.path, progress=work.progress)
+        write_page(work.run.path)
+        return told
+
+    return Verb(PreferenceConfig, inputs, body, previews.preview_prefer, shards=False)
 
 
 def _jobs_verb() -> Verb:
