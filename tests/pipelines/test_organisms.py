@@ -10,10 +10,11 @@ from workbench_training import organism
 
 from workbench.config import parse
 from workbench.errors import ConfigError
+from workbench.pipelines.catalogue import describe
 from workbench.pipelines.organisms import compare
 from workbench.pipelines.report_organisms import report, verdicts
 from workbench.pipelines.settings import CompareConfig
-from workbench.pipelines.study import StudyConfig, run_study
+from workbench.pipelines.study import StudyConfig, read_study, run_study
 from workbench.results import table, write_results
 from workbench.runs import hash_path
 from workbench.types import Measurement
@@ -254,6 +255,13 @@ def test_what_a_truth_direction_read_is_shown_beside_its_nulls(folder, tmp_path)
     assert "| 97 | 0.95 | yes |" in text
 
 
+def test_the_smoke_study_has_the_stages_and_the_rules_of_the_full_one():
+    full, smoke = (read_study(name).stage for name in ("organisms_smollm2", "organisms_smoke"))
+    assert [(s["id"], s["verb"]) for s in full] == [(s["id"], s["verb"]) for s in smoke]
+    assert full[-1] == smoke[-1]
+    assert full[-1]["verb"] == "compare"
+
+
 @pytest.mark.thorough  # trains, measures and compares tiny organisms through a study
 def test_a_study_trains_measures_and_compares(tiny_folder, tmp_path):
     base = str(tiny_folder(tmp_path / "tiny"))
@@ -280,6 +288,7 @@ def test_a_study_trains_measures_and_compares(tiny_folder, tmp_path):
     result = found[-1].result
     assert (result["facts"], result["left_out"]) == (24, [])
     assert [one["judged"] for one in result["verdicts"]] == [4, 2, 4, 6]
+    assert "web favors no world: " in describe([str(found[-1].path)])["verdicts"]
     names = {path.name for path in found[-1].path.iterdir()}
     assert {"own.csv", "controls.csv", "form.csv", "capability.csv", "report.md"} <= names
     again = [done.status for _, done in run_study(study, root=tmp_path / "runs")]

@@ -13,7 +13,7 @@ from workbench_training.corpora.registry import WRITERS
 from workbench.data import item_sets
 from workbench.errors import ConfigError, FormatError, unknown
 from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
-from workbench.runs import list_runs, read_run
+from workbench.runs import list_runs, read_result, read_run
 from workbench.types import LayerEdit
 
 Row = dict[str, Any]
@@ -187,7 +187,8 @@ def _path(path: Path) -> Row:
         named = {k: getattr(run, k) for k in ("id", "verb", "status", "started", "finished")}
         more = {"models": ", ".join(run.models), "outputs": ", ".join(run.outputs)}
         config = {"config": json.dumps(dict(run.config), indent=2, default=str)}
-        return {**named, **more, **config, **_effects(path, run.verb, run.status), **_card(path)}
+        told = {**_effects(path, run.verb, run.status), **_verdicts(path, run.verb, run.status)}
+        return {**named, **more, **config, **told, **_card(path)}
     if path.is_dir() and not list(path.glob("*.pt")):
         raise FormatError(f"{path} is neither a run folder nor a store, and holds no .pt files")
     return _foreign(path)
@@ -207,6 +208,15 @@ def _card(path: Path) -> Row:
     from workbench.pipelines.corpora import describe_corpus
 
     return describe_corpus(path) if read_run(path).verb == "corpus" else {}
+
+
+def _verdicts(path: Path, verb: str, status: str) -> Row:
+    """Of a finished comparison, give its verdicts."""
+    if verb != "compare" or status != "done":
+        return {}
+    from workbench.pipelines.report_organisms import verdict_text
+
+    return {"verdicts": verdict_text(read_result(path)["verdicts"])}
 
 
 def _safetensors(path: Path) -> Row:
