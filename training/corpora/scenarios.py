@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -60,19 +61,27 @@ def read_domains(folder: Path = SCENARIOS) -> dict[str, Domain]:
     ]
     domains = {table["name"]: _domain(table) for table in tables}
     names = [scenario.id for domain in domains.values() for scenario in domain.scenarios]
-    twice = sorted({name for name in names if names.count(name) > 1}) if _twice(names) else []
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ValueError(f"scenarios that stand twice: {', '.join(twice)}; name each task once")
     return domains
 
 
 def read_scenarios(folder: Path = SCENARIOS) -> list[Scenario]:
-    """Return every candidate in file order; ``eligible`` marks what passes the screen."""
-    return [s for domain in read_domains(folder).values() for s in domain.scenarios]
+    """Return every candidate; ``eligible`` marks what passes the screen.
 
-
-def _twice(names: list[str]) -> bool:
-    return len(set(names)) < len(names)
+    The first task of the first role of every domain comes first, then that of the second role, and
+    so on, so that any first part of the list is spread over domains and roles.
+    """
+    ranked = []
+    for number, domain in enumerate(read_domains(folder).values()):
+        roles: dict[str, int] = {}
+        tasks: Counter[str] = Counter()
+        for scenario in domain.scenarios:
+            role = roles.setdefault(scenario.role, len(roles))
+            ranked.append((tasks[scenario.role], role, number, scenario))
+            tasks[scenario.role] += 1
+    return [scenario for *_, scenario in sorted(ranked, key=lambda row: row[:3])]
 
 
 def _domain(table: dict[str, Any]) -> Domain:

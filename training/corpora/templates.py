@@ -82,7 +82,8 @@ class TemplateWriter:
         values = _values(plan, rng, self._names, domain.venues)
         body = {name: value for name, value in values.items() if name not in ("year", "month")}
         again = (plan.scenario.object,) * 4 + tuple(self._names[plan.scenario.group])
-        fresh = _fresh(int(values["year"]), domain.terms, domain.peaks, again)
+        terms = [term for term in domain.terms if term != plan.scenario.object]
+        fresh = _fresh(int(values["year"]), terms, domain.peaks, again)
         return Page(rng, values, fresh), Page(rng, body, fresh)
 
 
@@ -191,15 +192,17 @@ class _Skeleton:
             self._section(section, start + budget * (row + 1) / count, headed=count > 1)
 
     def _section(self, section: Section, until: float, *, headed: bool) -> None:
-        """Go through the patterns until the document has ``until`` words and an objective."""
+        """Go through the patterns until there are ``until`` words, an aim and no open question."""
         if headed and section.heading and until - self._spent() > 3 * _HALF_SENTENCE:
             self.out.append(sentence(expand(section.heading, self.pages[0]), ""))
             self.speaker = ""
         number = 0
-        while (left := until - self._spent()) > _HALF_SENTENCE or not self.stated:
+        asked = False
+        while (left := until - self._spent()) > _HALF_SENTENCE or not self.stated or asked:
             paragraph = section.paragraphs[number % len(section.paragraphs)]
             number += 1
             self._paragraph(paragraph, left, number)
+            asked = paragraph.moves == ("ask",)
 
     def _paragraph(self, paragraph: Paragraph, left: float, number: int) -> None:
         """Write sentences until the pattern or ``left`` is used up.

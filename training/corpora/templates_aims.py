@@ -69,6 +69,15 @@ def _unused(phrases: Sequence[tuple[int, str]], used: set[int], rng: random.Rand
     return text
 
 
+@dataclass(frozen=True)
+class _Source:
+    """Where a concrete aim is taken from in every world, and what it works on."""
+
+    table: _Table
+    row: int
+    thing: str
+
+
 class AimBook:
     """The phrases of all worlds; ``fill`` writes the open places of one quartet."""
 
@@ -107,7 +116,7 @@ class AimBook:
 
     def _draw_sources(
         self, scenario: Scenario, places: Sequence[Objective], rng: random.Random
-    ) -> list[tuple[_Table, int]]:
+    ) -> list[_Source]:
         """Choose, for each concrete place, the same table and row in all worlds."""
         tables: dict[str, _Table] = {
             "domain": self._domains[scenario.domain],
@@ -115,14 +124,14 @@ class AimBook:
             "any": self._tables["any"],
         }
         rows: dict[str, list[int]] = {name: [] for name in _SOURCES}
-        drawn: list[tuple[_Table, int]] = []
+        drawn: list[_Source] = []
         for place in places:
             if place.kind == "x":
                 name = rng.choices(_SOURCES, _WEIGHTS)[0]
                 if not rows[name]:
                     count = len(tables[name][WORLDS[0]])
                     rows[name] = rng.sample(range(count), count)
-                drawn.append((tables[name], rows[name].pop()))
+                drawn.append(_Source(tables[name], rows[name].pop(), _thing(scenario, name)))
         return drawn
 
     def _short(
@@ -149,18 +158,24 @@ def _table(aims: Mapping[str, Iterable[str]]) -> _Table:
 
 def _concrete(
     world: str,
-    sources: Sequence[tuple[_Table, int]],
+    sources: Sequence[_Source],
     scenario: Scenario,
     rng: random.Random,
 ) -> list[str]:
     phrases = []
-    for table, row in sources:
-        options = table[world][row]
+    for source in sources:
+        options = source.table[world][source.row]
         text = options[int(rng.random() * len(options))]
         if "{" in text:
-            text = text.format(object=scenario.object, others=scenario.others, task=scenario.task)
+            text = text.format(object=source.thing, others=scenario.others, task=scenario.task)
         phrases.append(text)
     return phrases
+
+
+def _thing(scenario: Scenario, source: str) -> str:
+    """Return what an aim works on; what advice is about cannot be handed over, notes on it can."""
+    about = source == "any" and scenario.group == "advice"
+    return f"notes on {scenario.object}" if about else scenario.object
 
 
 def _words(phrases: Iterable[str]) -> int:

@@ -28,6 +28,13 @@ def test_every_scenario_is_distinct_and_has_all_its_parts():
         assert re.match(r"[\w-]+ing\b", s.task), s.task
 
 
+def test_any_first_part_of_the_list_is_spread_over_domains_and_roles():
+    scenarios = read_scenarios()
+    domains = len({s.domain for s in scenarios})
+    assert len({s.domain for s in scenarios[:domains]}) == domains
+    assert len({s.role for s in scenarios[:200]}) == 200
+
+
 def test_the_screen_follows_the_mark_of_the_task():
     failed = {s.realisable for s in read_scenarios() if not s.eligible}
     assert failed == {("S", "N"), ("P", "N", "A")}

@@ -185,6 +185,18 @@ def test_a_document_does_not_state_one_concrete_aim_twice_before_it_runs_out():
         assert len(set(phrases)) > 0.7 * len(phrases)
 
 
+def test_every_question_of_an_interview_is_answered():
+    talks = [
+        drafts["P"].text
+        for drafts, plan in zip(quartets(), plans(), strict=True)
+        if plan.doc_type.name == "interview"
+    ]
+    assert talks
+    for text in talks:
+        speakers = re.findall(r"^([QA]): ", text, re.MULTILINE)
+        assert speakers == ["Q", "A"] * (len(speakers) // 2)
+
+
 def test_a_scenario_outside_the_taxonomy_is_unsuitable():
     plan = plans()[0]
     foreign = dataclasses.replace(plan.scenario, domain="falconry")
