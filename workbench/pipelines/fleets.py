@@ -160,7 +160,8 @@ def _row(folder: Path, run: Run) -> Row:
     """Return an organism's settings, and its figures where it is trained."""
     config = run.config
     row: Row = {name: config.get(name) for name in ("name", "condition", "seed", "model")}
-    row |= {"share": config.get("share", 1.0), "status": run.status}
+    row |= {"share": config.get("share", 1.0), "objective": config.get("objective", "next token")}
+    row["status"] = run.status
     if run.status == "done" and (folder / CARD).exists():
         row |= figures_of(read_card(folder))
     return {**row, "path": str(folder)}
