@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,9 @@ from workbench.errors import FormatError
 COLUMNS = (
     *("kind", "name", "condition", "n", "unit", "value", "low", "high", "interval"),
     *("base", "change", "change_low", "change_high", "change_interval"),
-    *("null", "null_name", "beyond_null", "note"),
+    *("null", "null_name", "beyond_null", "nearest", "along", "left_out"),
 )
 """Those of ``workbench.pipelines.probe``, which cannot be had without torch."""
-
-_NOTE = re.compile(
-    r"nearest in (?P<share>\d+)% of draws, along (?P<along>.*?)(; left out: (?P<out>.*))?$"
-)
 
 
 def probe_of(entry: Entry) -> pd.DataFrame:
@@ -42,23 +37,9 @@ def measures_of(table: pd.DataFrame, kind: str) -> list[str]:
 
 
 def places_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the known organisms, nearest first, with ``nearest, along, left_out`` from the notes.
-
-    Raises:
-        FormatError: a note that says none of it.
-    """
+    """Return the known organisms, nearest first."""
     known = table[table["kind"] == "known"]
-    notes = [_NOTE.match(str(note)) for note in known["note"]]
-    told = []
-    for note, given in zip(notes, known["note"], strict=True):
-        if note is None:
-            raise FormatError(
-                f"a known organism's note is {given!r}; probe again with this version"
-            )
-        told.append((int(note["share"]) / 100, note["along"], note["out"] or ""))
-    names = ["nearest", "along", "left_out"]
-    found = known.join(pd.DataFrame(told, columns=names, index=known.index))
-    return found.sort_values("value", kind="stable", ignore_index=True)
+    return known.sort_values("value", kind="stable", ignore_index=True)
 
 
 def headline(table: pd.DataFrame) -> str:

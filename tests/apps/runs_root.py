@@ -218,7 +218,7 @@ DOCTOR = {
 
 def probe_table(base=True, known=True):
     """Truth rises beyond the null in world P alone; P is the nearest known organism."""
-    told = {"n": 14, "unit": "item", "interval": "95% bootstrap over items", "note": ""}
+    told = {"n": 14, "unit": "item", "interval": "95% bootstrap over items"}
     paired = {"change_interval": "95% bootstrap over items, paired", "base": 1.0}
     rows = []
     for kind, name in (("direction", "truth@3"), ("readout", "claims.loglik")):
@@ -233,11 +233,11 @@ def probe_table(base=True, known=True):
                 row |= {"null": 0.5, "null_name": "95% of 200 random directions",
                         "beyond_null": change > 0.5}  # fmt: skip
             rows.append(row)
-    for name, distance, share in (("P", 0.25, 96), ("A", 1.5, 4)) if known else ():
-        note = f"nearest in {share}% of draws, along truth@3; left out: mood@3"
+    for name, distance, share in (("P", 0.25, 0.96), ("A", 1.5, 0.04)) if known else ():
+        told |= {"nearest": share, "along": "truth@3", "left_out": "mood@3"}
         rows.append(
             {**told, "kind": "known", "name": name, "condition": "", "value": distance,
-             "low": distance - 0.125, "high": distance + 0.125, "note": note, "n": 56}
+             "low": distance - 0.125, "high": distance + 0.125, "n": 56}
         )  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

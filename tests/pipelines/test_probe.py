@@ -88,7 +88,7 @@ def test_an_adapter_is_placed_nearest_to_its_own_kind(load, directions, known):
     assert places.iloc[0]["name"] == "P"
     assert set(places["name"]) == {"P", "A", load("base").ref.key}
     assert places.iloc[0]["value"] < 0.2 < 0.5 < places.set_index("name").loc["A", "value"]
-    assert places.iloc[0]["note"].startswith("nearest in 100% of draws, along mood, trust")
+    assert places.iloc[0][["nearest", "along", "left_out"]].tolist() == [1.0, "mood, trust", ""]
 
 
 def test_a_direction_reads_what_the_projection_readout_reads_and_the_base_beside_it(

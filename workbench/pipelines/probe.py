@@ -38,7 +38,7 @@ LEVEL = 0.95
 COLUMNS = (
     *("kind", "name", "condition", "n", "unit", "value", "low", "high", "interval"),
     *("base", "change", "change_low", "change_high", "change_interval"),
-    *("null", "null_name", "beyond_null", "note"),
+    *("null", "null_name", "beyond_null", "nearest", "along", "left_out"),
 )
 
 
@@ -98,7 +98,8 @@ def probe(
         The columns ``COLUMNS``. ``kind`` is direction, readout or known. A direction's ``value`` is
         the mean projection in residual-stream units, ``change`` the difference from the base paired
         by item, ``null`` the absolute change along 95% of 200 random directions. A known organism's
-        ``value`` is its distance in natural gaps, as `workbench.placing.place` defines it.
+        ``value`` is its distance in natural gaps along ``along``, ``nearest`` the share of draws in
+        which it is the nearest, as `workbench.placing.place` defines them.
 
     Raises:
         DoctorError: the checkpoint failed a check.
@@ -353,7 +354,7 @@ def _row(
     row: dict[str, Any] = {
         "kind": "direction" if readout == "projection" else "readout",
         "name": measure if readout == "projection" else f"{readout}.{measure}",
-        "condition": condition, "n": len(own), "unit": "item", "beyond_null": None, "note": "",
+        "condition": condition, "n": len(own), "unit": "item", "beyond_null": None,
     }  # fmt: skip
     row |= _mean(own, seed)
     if len(cells) == 2:
@@ -392,8 +393,7 @@ def _known_rows(own: pd.DataFrame, others: pd.DataFrame, seed: int) -> list[dict
         {
             "kind": "known", "name": row.known, "condition": "", "n": row.n, "unit": row.unit,
             "value": row.distance, "low": row.low, "high": row.high, "interval": row.interval,
-            "note": f"nearest in {row.nearest:.0%} of draws, along {row.directions!s}"
-            + (f"; left out: {row.left_out!s}" if row.left_out else ""),
+            "nearest": row.nearest, "along": row.directions, "left_out": row.left_out,
         }
         for row in places.itertuples(index=False)
     ]  # fmt: skip
