@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 import panel as pn
 import panel_material_ui as pmui
-from workbench_apps import cards, looks, polygon, shell
+from workbench_apps import cards, downloads, looks, polygon, shell
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.page_states import MapState
 from workbench_apps.plane import Plane
@@ -183,24 +182,10 @@ class MapView:
             f"<h2>{len(rows):,} of {len(self.items):,} items selected</h2>"
             f"<p class='quiet'>Inside the outline drawn at layer {drawn.layer}</p>"
         )
-        buttons = pn.FlexBox(self._download(rows), self._clear_button())
-        return [head, buttons, item_table(rows)]
-
-    def _download(self, rows: pd.DataFrame) -> Any:
         ordered = ["id", *(name for name in rows.columns if name != "id")]
-
-        def write() -> io.StringIO:
-            return io.StringIO(rows[ordered].to_csv(index=False))
-
-        return pmui.FileDownload(
-            callback=write,
-            filename="selected_items.csv",
-            label="Download CSV",
-            variant="outlined",
-            size="small",
-            color="primary",
-            margin=(4, 8, 8, 0),
-        )
+        save = downloads.csv_button(lambda: rows[ordered], "selected_items.csv")
+        buttons = pn.FlexBox(save, self._clear_button())
+        return [head, buttons, item_table(rows)]
 
     def _clear_button(self) -> Any:
         return pmui.Button(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import cards, doses, shell
+from workbench_apps import cards, doses, downloads, shell
 from workbench_apps.catalogue import DEMO, read_catalogue
 from workbench_apps.page_states import DoseState
 from workbench_apps.state import EVERY
@@ -28,6 +28,12 @@ NUMBERS = (
     *("condition", "arm", "dose", "mean", "interval", "n", "random directions", "mass", "guards"),
     "invalid",
 )
+SAVED = (
+    *("run", "readout", "measure", "model", "direction", "layers", "condition", "control", "dose"),
+    *("mean", "low", "high", "interval", "n", "unit", "random_low", "random_high", "mass"),
+    *("guarded", "invalid"),
+)
+"""Columns of the file; ``control`` is ``none`` for the direction itself."""
 CONTROLS = ("condition", "control", "what", "value", "interval", "n")
 CURVES = ("readout", "measure", "model", "direction", "layers")
 """What the curves on show have in common."""
@@ -159,7 +165,6 @@ class DoseView:
         """List the numbers behind the curves."""
         if self.state.catalogue.entry(self.state.run) is None:
             return []
-        numbers = [line for name, rows in self._parts() for line in self._lines(name, rows)]
         controls = self._control_lines()
         verdicts = cards.html_table(self._verdict_lines(), VERDICTS)
         parts = [cards.note("<h2>Verdicts</h2>" + verdicts)]
@@ -169,22 +174,41 @@ class DoseView:
                 "over the guarded doses of the direction itself.</p>"
             )
             parts.append(cards.note(told + cards.html_table(controls, CONTROLS), margin=BELOW))
-        listed = cards.html_table(numbers, NUMBERS)
-        return [*parts, cards.note("<h2>Numbers</h2>" + listed, margin=BELOW), *self._texts()]
+        listed = cards.html_table([_line(row) for row in self.numbers().itertuples()], NUMBERS)
+        save = downloads.csv_button(self._saved, "dose_response.csv")
+        parts += [cards.note("<h2>Numbers</h2>" + listed, margin=BELOW), save]
+        return [*parts, *self._texts()]
 
-    def _lines(self, name: str, rows: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-        """Yield a line for each dose, then for each dose of each other control, then prompts."""
+    def numbers(self) -> pd.DataFrame:
+        """Return a row for each dose, then for each dose of each other control, then prompts."""
+        found = [self._numbers(rows).assign(condition=name) for name, rows in self._parts()]
+        return pd.concat(found, ignore_index=True)
+
+    def _saved(self) -> pd.DataFrame:
+        """Return the numbers with what the curves have in common, for a file that stands alone."""
+        common = {name: getattr(self.state, name) for name in ("run", *CURVES)}
+        return self.numbers().assign(**common)[list(SAVED)]
+
+    def _numbers(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Summarize one condition: ``ARMS``, guards, and how far random directions reach."""
         curve = doses.dose_curve(rows)
-        controls = doses.control_lines(rows, curve)
-        own = curve.assign(control="none")
+        arms = [curve.assign(control="none")[list(doses.ARMS)], doses.other_arms(rows)]
+        found = pd.concat([arm for arm in arms if len(arm)], ignore_index=True)
         told = doses.of_curve(self.state.sweep().changes, rows)
         kept = {
             (row["control"], _key(row["dose"])): bool(row["guarded"])
             for row in told.to_dict("records")
         }
-        for row in [*own.itertuples(), *doses.other_arms(rows).itertuples()]:
-            passed = kept[str(row.control), _key(row.dose)]
-            yield _line(name, row, controls, passed)
+        keys = [
+            (arm, _key(dose)) for arm, dose in zip(found["control"], found["dose"], strict=True)
+        ]
+        drawn = doses.control_lines(rows, curve).groupby("dose")["mean"]
+        steered = (found["control"] == "none") & (found["dose"] != 0)
+        reach = {
+            f"random_{end}": found["dose"].map(values).where(steered)
+            for end, values in (("low", drawn.min()), ("high", drawn.max()))
+        }
+        return found.assign(guarded=[kept[key] for key in keys], **reach)
 
     def _verdict_lines(self) -> list[tuple[object, ...]]:
         lines: list[tuple[object, ...]] = []
@@ -261,22 +285,20 @@ def _arm(control: str) -> str:
     return "steered" if control == "none" else control.replace(doses.PROMPT, "prompt: ")
 
 
-def _line(name: str, row: Any, controls: pd.DataFrame, passed: bool) -> tuple[object, ...]:
-    span = _span(row.low, row.high, ".3f")
-    others = controls[controls["dose"] == row.dose]["mean"]
-    random = len(others) and row.dose and row.control == "none"
-    null = f"{others.min():.3f} to {others.max():.3f}" if random else "—"
+def _line(row: Any) -> tuple[object, ...]:
+    reached = not pd.isna(row.random_low)
+    null = f"{row.random_low:.3f} to {row.random_high:.3f}" if reached else "—"
     mass = "—" if pd.isna(row.mass) else f"{row.mass:.2f}" + (" (low)" if row.mass < 0.5 else "")
     dose = "—" if pd.isna(row.dose) else f"{row.dose:g}"
     told = (
         f"{row.mean:.3f}",
-        span,
+        _span(row.low, row.high, ".3f"),
         f"{row.n} {row.unit}s",
         null,
         mass,
-        "pass" if passed else "fail",
+        "pass" if row.guarded else "fail",
     )
-    return name, _arm(str(row.control)), dose, *told, row.invalid or "none"
+    return row.condition, _arm(str(row.control)), dose, *told, row.invalid or "none"
 
 
 def build(root: Path) -> Any:

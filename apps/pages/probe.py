@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import cards, probed, shell
+from workbench_apps import cards, downloads, probed, shell
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.page_states import ProbeState
 
@@ -44,8 +44,17 @@ class ProbeView:
                 f"<p class='big'>{cards.escape(model)}: {cards.escape(found)}</p>"
                 f"<p>{cards.escape(probed.doctor_line(entry))}</p>"
                 f"<p class='quiet under'>{cards.provenance(entry)}</p>"
-            )
+            ),
+            downloads.csv_button(self.shown, "probe.csv"),
         ]
+
+    def shown(self) -> pd.DataFrame:
+        """Return the rows on show: of the chosen directions and readouts, and every organism."""
+        table = self.state.table()
+        chosen = table["kind"] == "known"
+        for kind in ("direction", "readout"):
+            chosen |= (table["kind"] == kind) & table["name"].isin(self.state.chosen(kind))
+        return table[chosen]
 
     def known(self) -> Sequence[Any]:
         """Draw the distances to known organisms."""

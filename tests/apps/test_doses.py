@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import panel as pn
 import pytest
 from runs_root import cap_rows, every_control, write_rows, write_sweep
 from workbench_apps import doses
@@ -44,7 +45,7 @@ def figures(view):
 
 
 def rows_of(view):
-    return [note.object for note in view.table()]
+    return [part.object for part in view.table() if isinstance(part, pn.pane.HTML)]
 
 
 def test_other_controls_are_no_part_of_the_random_range(every):
@@ -75,6 +76,28 @@ def test_every_control_has_a_legend_of_its_own_and_a_line_in_the_numbers(every):
     assert "<td>random:0</td>" not in numbers
     assert re.search(r"<td>sign</td><td>slope a unit of dose</td><td>-0\.(4[89]|5)", controls)
     assert re.search(r"<td>prompt: kind</td><td>change</td><td>\+1\.[45]", controls)
+
+
+def test_the_file_holds_the_numbers_on_show_in_full(every):
+    (save,) = [part for part in DoseView(every).table() if hasattr(part, "filename")]
+    rows = pd.read_csv(save.callback())
+    assert set(rows["control"]) == {
+        "none",
+        "sign",
+        "shuffled",
+        "layers:0",
+        "layers:1",
+        "prompt:kind",
+    }
+    assert set(rows["direction"]) == {every.direction}
+    own = rows[rows["control"] == "none"].set_index("dose")
+    drawn = every.rows()[lambda table: table["control"].str.startswith("random:")]
+    means = drawn.groupby(["dose", "control"])["value"].mean().unstack()
+    for dose, row in own.drop(index=0.0).iterrows():
+        low, high = row["random_low"], row["random_high"]
+        assert (low, high) == pytest.approx((means.loc[dose].min(), means.loc[dose].max()))
+    assert own.loc[0.0, ["random_low", "random_high"]].isna().all()
+    assert rows.loc[rows["control"] != "none", "random_low"].isna().all()
 
 
 def test_a_cap_in_percentiles_is_drawn_to_scale_with_its_engagement(cap):

@@ -162,6 +162,32 @@ def test_the_probe_page_shows_the_doctor_the_null_and_the_nearest_organism(serve
     page.get_by_role("img", name=re.compile("truth@3, change from the base")).wait_for()
 
 
+def test_the_numbers_of_the_dose_page_come_in_full_as_a_file(served, open_page, tmp_path):
+    page = open_page(served.url + "/dose")
+    settled(page, "Numbers")
+    rows = downloaded(page, tmp_path / "doses.csv")
+    own = {float(row["dose"]): row for row in rows if row["control"] == "none"}
+    listed = page.get_by_role("row", name=re.compile("steered")).all()
+    cells = [row.get_by_role("cell").all_inner_texts() for row in listed]
+    shown = {float(dose): mean for _, _, dose, mean, *_ in cells}
+    assert {dose: f"{float(row['mean']):.3f}" for dose, row in own.items()} == shown
+    assert own[0.0]["random_low"] == ""
+    edge = own[max(own)]
+    assert float(edge["random_low"]) <= float(edge["random_high"])
+    assert {row["guarded"] for row in rows} <= {"True", "False"}
+
+
+def test_the_rows_of_the_probe_page_come_in_full_as_a_file(served, open_page, tmp_path):
+    page = open_page(served.url + "/probe?readout=claims.loglik")
+    settled(page, "2 checks passed")
+    rows = downloaded(page, tmp_path / "probe.csv")
+    assert {row["kind"] for row in rows} == {"direction", "readout", "known"}
+    assert [row["name"] for row in rows if row["kind"] == "known"] == ["P", "A"]
+    assert [row["nearest"] for row in rows if row["kind"] == "known"] == ["0.96", "0.04"]
+    (up,) = (r for r in rows if (r["name"], r["condition"]) == ("truth@3", "P"))
+    assert (float(up["change"]), up["beyond_null"]) == (2.0, "True")
+
+
 def test_every_control_of_a_sweep_is_drawn_and_listed(serve, writers, tmp_path, open_page):
     writers.write_rows(tmp_path, writers.every_control())
     page = open_page(serve(tmp_path).url + "/dose")

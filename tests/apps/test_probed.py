@@ -32,7 +32,7 @@ def test_the_columns_are_those_that_a_probe_writes():
 
 
 def test_the_headline_counts_what_is_beyond_the_null_and_names_the_nearest(tmp_path):
-    (verdict,) = view_of(tmp_path).verdict()
+    verdict, _ = view_of(tmp_path).verdict()
     assert "tiny+new: 1 of 4 readings of directions beyond random ones" in verdict.object
     assert "nearest to P: 0.25 [0.12, 0.38] natural gaps, in 96% of draws" in verdict.object
     assert "Doctor (full, float32 on cpu): 2 checks passed" in verdict.object
@@ -68,7 +68,7 @@ def projections(subject, level, seed=0):
     return table(found, subject=subject, base="tiny", control="none")
 
 
-def test_shares_of_draws_come_from_the_notes_as_the_probe_writes_them():
+def test_shares_of_draws_and_what_counts_come_as_the_probe_writes_them():
     others = pd.concat([projections("near", 1.0, 1), projections("far", 3.0, 2)])
     rows = _known_rows(projections("new", 1.1), others, 0)
     places = probed.places_of(pd.DataFrame(rows, columns=list(COLUMNS)))
@@ -84,10 +84,21 @@ def test_what_was_left_out_is_told_apart_from_what_counts():
     assert list(places["left_out"]) == ["mood@3", "mood@3"]
 
 
-def test_a_note_of_another_form_is_refused():
-    rows = probe_table().assign(note="close")
-    with pytest.raises(FormatError, match="probe again"):
-        probed.places_of(rows)
+def test_the_file_holds_the_rows_on_show(tmp_path):
+    view = view_of(tmp_path)
+    view.state.choose(readout="claims.loglik")
+    _, save = view.verdict()
+    rows = pd.read_csv(save.callback())
+    assert rows["kind"].value_counts().to_dict() == {"direction": 4, "readout": 4, "known": 2}
+    assert list(rows["nearest"].dropna()) == [0.96, 0.04]
+
+
+def test_a_table_of_an_earlier_version_names_the_column_that_it_lacks(tmp_path):
+    entry = entry_of(tmp_path)
+    old = probe_table().drop(columns=["nearest", "along", "left_out"]).assign(note="close")
+    old.to_parquet(entry.path / "probe.parquet")
+    with pytest.raises(FormatError, match="nearest"):
+        probed.probe_of(entry)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "\x00"])
