@@ -127,7 +127,7 @@ class Avoid:
         """Return them as a writer is told: stems with an ellipsis, phrases in quotes."""
         said = []
         for marker in self.markers:
-            plain = re.sub(r"\(\?:[^()]*\)\?", "", marker)
+            plain = re.sub(r"\(\?:[^()]*\)\?|\[[^]]*\]\?", "", marker)
             plain = re.sub(r"\(\?:([^()|]*)[^()]*\)", r"\1", plain)
             plain = re.sub(r"\\w[*+]", "...", plain).replace("s?", "")
             said.append(f'"{plain}"' if " " in plain else plain)

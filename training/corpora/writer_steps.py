@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
 
+from workbench_training.corpora.marks import MARKS
 from workbench_training.corpora.plan import WORLDS, Draft, QuartetPlan
+from workbench_training.corpora.quality import contradicts
 from workbench_training.corpora.slots import (
     Avoid,
     Skeleton,
@@ -23,6 +25,7 @@ from workbench_training.corpora.slots import (
     read_list,
     read_phrases,
 )
+from workbench_training.corpora.templates_aims import leak_markers
 from workbench_training.quartet_grammar import read_grammar
 
 from workbench.chat import ChatReply, ChatRequest
@@ -56,7 +59,7 @@ def prompts() -> Mapping[str, Any]:
 @functools.cache
 def avoided() -> Mapping[str, Avoid]:
     """Return what each world may not say, and under "" what the skeleton may not say."""
-    markers = read_grammar().markers
+    markers = leak_markers()
     others = {w: tuple(m for v in WORLDS if v != w for m in markers[v]) for w in WORLDS}
     every = tuple(marker for world in WORLDS for marker in markers[world])
     return {"": Avoid(every), **{world: Avoid(found) for world, found in others.items()}}
@@ -147,7 +150,13 @@ class Quartet:
             skeleton = Skeleton.parse(text.strip())
         except ValueError as error:
             return None, [str(error)]
-        return skeleton, skeleton.faults(self.plan.words, *self.openings, avoided()[""])
+        faults = skeleton.faults(self.plan.words, *self.openings, avoided()[""])
+        genre = self.plan.doc_type.name
+        if genre in MARKS and not MARKS[genre].search(skeleton.text):
+            faults.append(f"it has no outward sign of its genre, such as the words {genre!r}")
+        if contradicts(skeleton.text):
+            faults.append("it gives one total with two numbers")
+        return skeleton, faults
 
     def _targets(self, skeleton: Skeleton) -> list[int]:
         rng = random.Random(f"phrases-{self.plan.seed}")

@@ -53,13 +53,13 @@ class ModelWriter:
         self.chat, self.name = chat, chat.name
         self.rounds, self.temperature, self.threads = rounds, temperature, threads
         self.unsuitable: dict[str, str] = {}
-        """Why, by the id of each plan that could not be written."""
+        """Why in a word or two, by the id of each plan that could not be written."""
         self._in_a_row = 0
 
     @property
-    def reasons(self) -> Counter[str]:
-        """How often quartets failed for what, details left out."""
-        return Counter(reason.partition(":")[0] for reason in self.unsuitable.values())
+    def counts(self) -> Counter[str]:
+        """Requests asked, kept, and failed by reason, and tokens; see `ChatServer.counts`."""
+        return self.chat.counts
 
     def write(self, plan: QuartetPlan) -> Drafts | None:
         """Return one draft for each world, or None where the plan is unsuitable."""
@@ -100,11 +100,11 @@ class ModelWriter:
         self._in_a_row = self._in_a_row + 1 if reason else 0
         if not reason:
             return
-        self.unsuitable[plan.id] = reason
+        self.unsuitable[plan.id] = reason.partition(":")[0]
         logger.info("quartet %s could not be written (%s)", plan.id, reason)
         if self._in_a_row == PATIENCE:
             last = [self.unsuitable[key] for key in list(self.unsuitable)[-PATIENCE:]]
-            common, count = Counter(one.partition(":")[0] for one in last).most_common(1)[0]
+            common, count = Counter(last).most_common(1)[0]
             raise WorkbenchError(
                 f"{PATIENCE} quartets in a row could not be written by {self.name} ({common}: "
                 f"{count} of them; the last: {reason}); try a more capable model, or look at what "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -76,6 +77,8 @@ class ChatModel(Protocol):
     """Stands in cards."""
     together: int
     """How many requests at once it is best asked."""
+    counts: Counter[str]
+    """What became of requests so far: asked, kept, tokens, failures by reason."""
 
     def ask(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         """Answer each request, in order."""

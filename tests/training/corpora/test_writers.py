@@ -1,3 +1,4 @@
+import json
 import re
 import threading
 from collections import Counter
@@ -49,6 +50,7 @@ class Author:
         self.batches = []
         self.seen = Counter()
         self.lock = threading.Lock()
+        self.counts = Counter()
 
     def ask(self, requests):
         with self.lock:
@@ -79,7 +81,7 @@ class Author:
             middle[form].format(slot=f"[[OBJECTIVE {n}: {form}]]") + " " + padding
             for n, form in enumerate(forms, 1)
         ]
-        return "\n\n".join(["Filings in small courts", *paragraphs])
+        return "\n\n".join(["Policy brief: filings in small courts", *paragraphs])
 
     def skeleton_review(self, text):
         return "OK"
@@ -244,6 +246,22 @@ def test_words_that_give_a_world_away_are_found_by_code_and_mended():
     assert "it uses finishing" in faults[1]
 
 
+def test_a_genre_without_its_signs_and_a_total_with_two_numbers_are_mended():
+    def spoil(step, text, nth):
+        if step == "skeleton":
+            return text.replace("Policy brief: f", "F")
+        if step == "skeleton_revision" and nth == 0:
+            return text.replace("by day", "by day. All 412 papers, the 398 papers, at", 1)
+        return text
+
+    author = Author(spoil)
+    drafts = ModelWriter(author).write(plan_of())
+    assert drafts["N"].text.startswith("Policy brief")
+    faults = [r.messages[-1]["content"] for step, r in author.asked if step == "skeleton_revision"]
+    assert "no outward sign of its genre" in faults[0]
+    assert "one total with two numbers" in faults[1]
+
+
 SPOILED = {
     "refused": lambda step, text, _: ChatReply("", "refused") if step == "objectives" else text,
     "timeout": lambda step, text, _: ChatReply("", "timeout") if step == "brief" else text,
@@ -257,8 +275,7 @@ SPOILED = {
 def test_what_cannot_be_written_is_none_and_counted_with_its_reason(reason):
     writer = ModelWriter(Author(SPOILED[reason]))
     assert writer.write(plan_of(3)) is None
-    assert writer.reasons == {reason: 1}
-    assert list(writer.unsuitable) == ["q3"]
+    assert writer.unsuitable == {"q3": reason}
 
 
 def test_one_failing_quartet_leaves_the_others_of_its_batch_alone():
@@ -303,7 +320,7 @@ def test_the_server_writer_writes_over_http_and_asks_nothing_twice(stand_in, tmp
         assert list(again.write_many(plans)) == drafts
         assert len(served.bodies) == asked == 3 * 11
     assert first.name == "tiny"
-    assert first.chat.counts["asked"] == again.chat.counts["kept"] == asked
+    assert first.counts["asked"] == again.counts["kept"] == asked
     assert drafts == list(ModelWriter(Author()).write_many(plans))
 
 
@@ -319,5 +336,35 @@ def test_a_local_model_that_writes_nonsense_gives_none_with_a_reason(tiny_folder
     assert writer.name == "tiny"
     short = [plan_of(n, words=60) for n in range(2)]
     assert list(writer.write_many(short)) == [None, None]
-    assert sum(writer.reasons.values()) == 2
+    assert len(writer.unsuitable) == 2
     assert writer.chat.counts["asked"] >= 2
+
+
+@pytest.mark.thorough
+def test_a_corpus_run_counts_what_a_server_wrote_and_what_it_could_not(stand_in, tmp_path):
+    from workbench.pipelines.verbs import carry_out
+
+    author = Author()
+
+    def answer(body):
+        class Asked:
+            messages, seed = body["messages"], body["seed"]
+
+        with author.lock:
+            return author.answer(Asked).text
+
+    with stand_in(answer) as (served, url):
+        options = {"url": url, "model": "tiny", "replies": str(tmp_path / "replies.sqlite")}
+        settings = {"writer": "server", "quartets": 12, "words": {"short": 300}, "max_dropped": 1.0,
+                    "options": options, "near_duplicate": 1.0}  # fmt: skip
+        done = carry_out("corpus", settings, root=tmp_path / "runs")
+        asked = len(served.bodies)
+        again = carry_out("corpus", settings, root=tmp_path / "more", out=tmp_path / "more" / "x")
+    card = json.loads((done.path / "card.json").read_text())
+    written = len((done.path / "P.jsonl").read_text().splitlines())
+    unsuitable = card["counts"]["unsuitable"]
+    assert 0 < written <= 12 - unsuitable
+    assert unsuitable == sum(card["counts"]["unsuitable_for"].values()) > 0
+    assert set(card["counts"]["unsuitable_for"]) == {"skeleton"}
+    assert len(served.bodies) == asked  # the second run asked nothing
+    assert (again.path / "P.jsonl").read_bytes() == (done.path / "P.jsonl").read_bytes()
