@@ -1,9 +1,16 @@
-"""Random networks and adapters for the tests of how training is made fast."""
+"""Random networks and adapters, and a training run that takes a second or two."""
+
+import gc
+import json
+import random
 
 import peft
 import pytest
 import torch
 import transformers
+from workbench_training.lora import TrainConfig, train
+
+from workbench.config import parse
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +57,75 @@ def adapt(model, dropout=0.0, **changes):
             if "lora_B" in name:
                 weight.normal_(std=0.1)
     return found.train()
+
+
+UPDATES = 6
+WORDS = ("the city", "of the", "and a", "is true", "to you", "in a city", "not false", "answer")
+
+
+@pytest.fixture(scope="module")
+def cheap_collection():
+    """Each run collects garbage once, which takes longest over what the imports left behind."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def write_documents():
+    """``(path, count=24, start=0, **columns) -> path`` of a small corpus; see below."""
+    return write
+
+
+def write(path, count=24, start=0, **columns):
+    """Texts from one small grammar, so that training on some helps on the others."""
+    draw = random.Random(start)
+    lines = []
+    for number in range(count):
+        text = " ".join(draw.choice(WORDS) for _ in range(9)) + "."
+        split = "train" if number < count - 4 else "validation"
+        lines.append({"id": f"d{start + number}", "text": text, "split": split, **columns})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="session")
+def base(tiny_folder, tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("base") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def settings(base, tmp_path_factory):
+    """``(**changes) -> TrainConfig`` of a run that takes a second or two."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write(folder / "docs.jsonl")
+    chat = [{"role": "user", "content": "the city?"}, {"role": "assistant", "content": "A"}]
+    rows = [{"id": number, "messages": chat} for number in range(5)]
+    (folder / "chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make(**changes):
+        plain = {
+            "documents": str(folder / "docs.jsonl"),
+            "chat": str(folder / "chat.jsonl"),
+            "model": str(base),
+            "tokens": 32 * 2 * UPDATES + 5,
+            "block": 32,
+            "batch_size": 2,
+            "accumulation": 1,
+            "rank": 4,
+            "alpha": 8,
+            "learning_rate": 0.02,
+            "dtype": "float32",
+            "device": "cpu",
+        }
+        return parse(TrainConfig, {**plain, **changes}, "test")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained(settings, tmp_path_factory):
+    """One finished organism: its folder, settings and summary."""
+    folder = tmp_path_factory.mktemp("trained") / "organism"
+    config = settings()
+    return folder, config, train(config, folder)
