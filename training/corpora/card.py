@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench_training.corpora.job import Corpus
 from workbench_training.corpora.quality import REASONS
+from workbench_training.corpora.settings import CorpusConfig
 from workbench_training.corpora.tables import lengths
 
 from workbench.files import write_bytes
@@ -16,16 +17,31 @@ from workbench.plain import plain
 
 FORMAT = "interp-workbench/corpus"
 VERSION = 1
-LIMITS = (
+TOKENS = "Tokens are estimated as words / 0.75; a tokenizer gives another number."
+RULES = (
     "The checks are rules (marker words, phrases, numbers, lengths), not a model or a person that "
-    "reads the documents; they see what they look for.",
-    "Tokens are estimated as words / 0.75; a tokenizer gives another number.",
-    "Names, figures and studies in the documents are made up.",
+    "reads the documents; they see what they look for."
 )
-TEMPLATE_LIMITS = (
-    "The text comes from a grammar, so sentences return: see repeated_sentences. A language-model "
-    "writer gives more varied text.",
+FEW_CHECKS = (
+    "Documents of a control are checked for claims overlap and near-duplicates alone, and dropped "
+    "one by one; what else its kind promises is tested where it is written."
 )
+MADE_UP = "Names, figures and studies in the documents are made up."
+GRAMMAR = (
+    "The text comes from a grammar, so patterns return with other words: see distinct_n and "
+    "repeated_sentences. A language-model writer gives more varied text."
+)
+
+
+def limits_of(config: CorpusConfig) -> list[str]:
+    """Return what a reader of the corpus should not forget."""
+    found = [TOKENS, RULES if config.kind == "quartets" else FEW_CHECKS]
+    own = config.kind != "quartets" and "path" in config.options
+    if not own:
+        found.append(MADE_UP)
+    if not own and config.writer == "templates":
+        found.append(GRAMMAR)
+    return found
 
 
 def card_of(corpus: Corpus) -> dict[str, Any]:
@@ -53,7 +69,7 @@ def card_of(corpus: Corpus) -> dict[str, Any]:
         "lengths": [
             dict(zip(lengths(corpus).columns, row, strict=True)) for row in lengths(corpus).rows
         ],
-        "limits": [*LIMITS, *(TEMPLATE_LIMITS if config.writer == "templates" else ())],
+        "limits": limits_of(config),
     }
 
 

@@ -109,7 +109,9 @@ def _write_control(config: CorpusConfig, run: OpenRun, progress: Progress | None
     chunks = control_chunks(config)
     units = Units(run, 1, _digest(config, ()))
     done = number = 0
+    began = time.process_time()
     for chunk in chunks:
+        began, chunk.seconds = time.process_time(), time.process_time() - began
         units.keep(number, chunk.tree())
         number, done = number + 1, done + len(chunk.bins)
         if progress is not None:
