@@ -15,7 +15,7 @@ import numpy as np
 from workbench_training.corpora.chunks import Row
 from workbench_training.corpora.quality import CLAIM_RUN, Text
 from workbench_training.corpora.settings import TOKENS_PER_WORD
-from workbench_training.corpora.words import contains_any, run_numbers
+from workbench_training.corpora.words import contains_any, different, run_numbers
 from workbench_training.quartet_grammar import sentences
 
 from workbench.types import ndarray
@@ -96,7 +96,7 @@ class _Runs:
 
     def merge(self) -> float:
         """Return different over all runs."""
-        self.seen = np.unique(np.concatenate([self.seen, *self.waiting]))
+        self.seen = different(np.concatenate([self.seen, *self.waiting]))
         self.waiting, self.merged = [], self.total
         return len(self.seen) / self.total if self.total else 0.0
 

@@ -11,7 +11,15 @@ from workbench_training.quartets import words_of
 
 from workbench.types import ndarray
 
-__all__ = ["contains_any", "mix", "number_words", "run_numbers", "shingles", "words_of"]
+__all__ = [
+    "contains_any",
+    "different",
+    "mix",
+    "number_words",
+    "run_numbers",
+    "shingles",
+    "words_of",
+]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -43,7 +51,15 @@ def run_numbers(numbers: UInt64[ndarray, " n"], length: int) -> UInt64[ndarray, 
 
 def shingles(numbers: UInt64[ndarray, " n"], length: int = 5) -> UInt64[ndarray, " r"]:
     """Return the set of runs, sorted; a text that is shorter than a run is one run of its own."""
-    return np.unique(run_numbers(numbers, min(length, max(len(numbers), 1))))
+    return different(run_numbers(numbers, min(length, max(len(numbers), 1))))
+
+
+def different(numbers: UInt64[ndarray, " n"]) -> UInt64[ndarray, " m"]:
+    """Return the different numbers, sorted: ``np.unique`` without its hash table."""
+    arranged = np.sort(numbers)
+    fresh = np.ones(len(arranged), bool)
+    fresh[1:] = arranged[1:] != arranged[:-1]
+    return arranged[fresh]
 
 
 def mix(values: UInt64[ndarray, "*shape"]) -> UInt64[ndarray, "*shape"]:
