@@ -18,6 +18,11 @@ from workbench.models import input_device
 
 RECOMPILES = 64
 """Variants of a block that may be compiled: modes, shapes, and kinds of block."""
+KEPT = 0.6
+"""Of what a compiled block would keep: what is cheap to form again, norms to attention, is not.
+
+At the shape of Qwen3-32B it keeps both inner products of the MLP, the queries and two residual
+states: 1.2 instead of 3 GB for 8,192 tokens."""
 SINGLE = 4
 """Bytes of a float32 gradient."""
 
@@ -43,8 +48,9 @@ def quickened(config: TrainConfig, model: Any, batch: Mapping[str, torch.Tensor]
     """
     with contextlib.ExitStack() as stack:
         if config.compile:
-            patch = torch._dynamo.config.patch(recompile_limit=RECOMPILES)
-            stack.enter_context(patch)
+            stack.enter_context(torch._dynamo.config.patch(recompile_limit=RECOMPILES))
+            kept = KEPT if config.recompute == "auto" else 1.0
+            stack.enter_context(torch._functorch.config.patch(activation_memory_budget=kept))
         stack.enter_context(fused(model, traceable=config.compile))
         chunked = stack.enter_context(chunked_loss(model))
         state = stack.enter_context(recomputing(model, 0, compiled=config.compile))

@@ -6,6 +6,8 @@ import torch
 from workbench_training.fused import LowRank, draw_mask, fused
 from workbench_training.head_loss import chunked_loss
 from workbench_training.recompute import recomputing
+from workbench_training.settings import TrainConfig
+from workbench_training.speed import quickened
 
 IDS = torch.arange(2 * 24).reshape(2, 24) * 37 % 96
 
@@ -74,28 +76,30 @@ def test_a_norm_that_adds_one_to_its_weight_is_left_alone(network, adapted):
     assert names == {"Linear"}
 
 
+def kept_bytes(model, *contexts):
+    """What one forward keeps for the backward pass beside the weights."""
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    found = {}
+
+    def note(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t))
+        stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+        assert model(input_ids=IDS, labels=IDS).loss.isfinite()
+    return sum(size for size, _ in found.values())
+
+
 def test_what_is_kept_for_the_backward_pass_is_less_than_half(network, adapted):
-    kept = {}
-    for name, contexts in {"stock": [], "ours": [fused, chunked_loss]}.items():
-        model = adapted(network("qwen3", torch.bfloat16, vocab_size=4096), dropout=0.1)
-        weights = {w.untyped_storage().data_ptr() for w in model.parameters()}
-        found = {}
-
-        def note(tensor, found=found, weights=weights):
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in weights:
-                found[storage.data_ptr()] = (storage.nbytes(), tensor)
-            return tensor
-
-        with contextlib.ExitStack() as stack:
-            for context in contexts:
-                stack.enter_context(context(model))
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t))
-            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
-            loss = model(input_ids=IDS, labels=IDS).loss
-        kept[name] = sum(size for size, _ in found.values())
-        assert loss.isfinite()
-    assert kept["ours"] < 0.5 * kept["stock"]
+    model = adapted(network("qwen3", torch.bfloat16, vocab_size=4096), dropout=0.1)
+    stock = kept_bytes(model)
+    assert kept_bytes(model, fused(model), chunked_loss(model)) < 0.5 * stock
 
 
 def test_gradients_of_one_layer_are_those_of_finite_differences():
@@ -209,3 +213,16 @@ def test_compiled_blocks_give_the_same_gradients(network, adapted):
     with fused(model, traceable=True), recomputing(model, 1, compiled=True):
         ours = step(model)
     agree(ours, theirs, 1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # of torch itself, while it compiles
+def test_compiled_blocks_keep_less_where_memory_decides(network, adapted):
+    model = adapted(network("qwen3", torch.bfloat16, intermediate_size=160), dropout=0.1)
+    batch = {"input_ids": IDS, "labels": IDS}
+    kept = {}
+    for recompute in ("none", "auto"):
+        torch._dynamo.reset()
+        config = TrainConfig(documents="d", model="m", compile=True, recompute=recompute)
+        kept[recompute] = kept_bytes(model, quickened(config, model, batch))
+    assert kept["auto"] < 0.75 * kept["none"]
