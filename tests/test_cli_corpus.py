@@ -67,6 +67,16 @@ def test_quartets_of_the_package_s_grammar_pass_the_checks_and_are_listed(run, t
     code, out, _ = run("show", done["path"])
     assert "# Corpus: quartets" in out
     assert "Known limits" in out
+    code, out, _ = run("verify", done["path"])
+    assert code == 0
+    assert f"P {told['kept']}" in out
+    changed = tmp_path / done["path"] / "S.jsonl"
+    kept = changed.read_bytes()
+    changed.write_bytes(kept.replace(b"a", b"b", 1))
+    code, _, err = run("verify", done["path"])
+    assert code == 1
+    assert "S.jsonl is not what card.json says" in err
+    changed.write_bytes(kept)
     code, out, _ = run("corpus", settings, "--seed", "3")
     assert "reused" in out
     assert "P: " in out

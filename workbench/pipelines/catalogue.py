@@ -72,6 +72,7 @@ def verify_path(path: Path) -> Row:
     from workbench.directions import open_directions, open_map
     from workbench.directions.map_io import is_map
     from workbench.interventions.io import is_intervention, load_intervention
+    from workbench.pipelines.corpora import is_corpus, verify_corpus
 
     if not path.exists():
         raise ConfigError(f"{str(path)!r} does not exist; give a store, a run folder or a file")
@@ -86,6 +87,8 @@ def verify_path(path: Path) -> Row:
         return {"format": "directions", "names": len(found.names), "layers": len(found.layers)}
     if path.suffix == ".h5" or (path / "manifest.json").exists() or (path / "acts").is_dir():
         return dict(verify(path))
+    if is_corpus(path):
+        return verify_corpus(path)
     names = ("directions.safetensors", "map.safetensors", "results.parquet")
     parts = [path / name for name in names if (path / name).exists()]
     parts += sorted((path / "directions").glob("*.safetensors"))

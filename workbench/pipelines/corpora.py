@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import FormatError
 from workbench.library import locate
-from workbench.runs import OpenRun, list_runs, read_result
+from workbench.runs import OpenRun, hash_path, list_runs, read_result
 from workbench.types import Progress
 
 if TYPE_CHECKING:
     from workbench_training.corpora.settings import CorpusConfig
+
+CARD = "card.json"
 
 
 def inputs_of(config: CorpusConfig) -> list[Path]:
@@ -68,3 +72,31 @@ def describe_corpus(folder: Path) -> dict[str, Any]:
     """Return the card of a finished corpus as text, for ``show``."""
     card = folder / "CARD.md"
     return {"card": card.read_text(encoding="utf-8")} if card.is_file() else {}
+
+
+def is_corpus(folder: Path) -> bool:
+    """Say whether a folder holds the card of a finished corpus."""
+    card = folder / CARD
+    if not card.is_file():
+        return False
+    from workbench_training.corpora.card import FORMAT
+
+    found = json.loads(card.read_text(encoding="utf-8"))
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def verify_corpus(folder: Path) -> dict[str, Any]:
+    """Check every byte of the documents against the card.
+
+    Raises:
+        FormatError: a file is not what was written.
+    """
+    files = json.loads((folder / CARD).read_text(encoding="utf-8"))["files"]
+    for name, file in files.items():
+        path = folder / f"{name}.jsonl"
+        if not path.is_file() or hash_path(path) != file["sha256"]:
+            raise FormatError(
+                f"{path} is not what {CARD} says was written; remove the folder and run the "
+                "command again"
+            )
+    return {"format": "corpus", **{name: f"{file['documents']}" for name, file in files.items()}}
