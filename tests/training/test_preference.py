@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from workbench_training import organism, preference_loop
-from workbench_training.bco import Shift, bco_losses
 from workbench_training.preference import prefer
 from workbench_training.preference_settings import PreferenceConfig
 
@@ -383,30 +382,6 @@ def test_several_processes_are_refused(settings, tmp_path, monkeypatch):
 def test_settings_that_do_not_fit_the_objective_are_refused(settings, objective, changes, words):
     with pytest.raises(ConfigError, match=words):
         settings(objective, **changes)
-
-
-def test_the_losses_of_bco_are_those_of_a_classifier():
-    rewards, labels = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([True, False, False])
-    probabilities = torch.sigmoid(rewards - 0.25)
-    expected = torch.nn.functional.binary_cross_entropy(
-        probabilities, labels.float(), reduction="none"
-    )
-    torch.testing.assert_close(bco_losses(rewards, labels, 0.25), expected)
-
-
-def test_the_shift_of_bco_is_midway_and_survives_a_checkpoint(tmp_path):
-    shift, rewards = Shift(), torch.tensor([2.0, 4.0, -1.0])
-    assert shift.value == 0
-    shift.see(rewards[:2], torch.tensor([True, True]))
-    assert shift.value == 0
-    shift.see(rewards, torch.tensor([True, True, False]))
-    assert shift.value == pytest.approx((3 - 1) / 2)
-    shift.see(torch.tensor([13.0]), torch.tensor([True]))
-    assert shift.value == pytest.approx((0.9 * 3 + 0.1 * 13 - 1) / 2)
-    shift.write(tmp_path)
-    again = Shift()
-    again.read(tmp_path)
-    assert again.value == shift.value
 
 
 def test_kto_weighs_the_rarer_label_up():
