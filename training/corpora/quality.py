@@ -33,10 +33,13 @@ _LABELS = re.compile(
     r"|(?i:anti-?social|pro-?social|self-advanc\w+|task-instrumental)\b"
     r"|(?i:quartet|objective clause|synthetic document)s?\b)|\{\w*(?::\w*)?\}"
 )
+_HEAD = 20
+"""Words up to which a line at the top is a title or what stands below one."""
+_COUNTED = r"(\d[\d,]*) ((?:[a-z-]+ ){0,2}?[a-z-]+s)\b"
 _TOTAL = re.compile(
-    r"\b(?i:the|all|these|those|our|of the|total of|sample of|survey of|base of) "
-    r"(\d[\d,]*) ((?:[a-z-]+ ){0,2}?[a-z-]+s)\b"
+    r"\b(?i:the|all|these|those|our|of the|total of|sample of|survey of|base of) " + _COUNTED
 )
+_COUNT = re.compile(r"\b" + _COUNTED)
 _SIZE = re.compile(r"\bn ?= ?(\d[\d,]*)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
@@ -157,12 +160,26 @@ def claim_runs(texts: Iterable[str]) -> UInt64[ndarray, " k"]:
 
 
 def contradicts(text: str) -> bool:
-    """Say whether one total is given with two numbers, as in "the 412 forms ... all 398 forms"."""
-    totals: dict[str, set[str]] = {}
-    for number, noun in _TOTAL.findall(text):
-        totals.setdefault(noun, set()).add(number.replace(",", ""))
-    sizes = {number.replace(",", "") for number in _SIZE.findall(text)}
-    return len(sizes) > 1 or any(len(numbers) > 1 for numbers in totals.values())
+    """Say whether one total is given with two numbers, as in "the 412 forms ... all 398 forms".
+
+    Title and second line, where short, count for the whole too: "(43 replies)", "28 replies".
+    """
+    lines = ([line for line in text[:600].split("\n") if line] + ["", ""])[:2]
+    title, second = (_numbers(_COUNT.findall(line)) for line in lines)
+    short = max(len(line.split()) for line in lines) <= _HEAD
+    if short and any(not title[noun] & second[noun] for noun in title.keys() & second.keys()):
+        return True
+    sizes = [(number, "n") for number in _SIZE.findall(text)]
+    totals = (*_numbers(_TOTAL.findall(text)).values(), *_numbers(sizes).values())
+    return any(len(found) > 1 for found in totals)
+
+
+def _numbers(told: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return the numbers that stand with each noun, of pairs (number, noun)."""
+    numbers: dict[str, set[str]] = {}
+    for number, noun in told:
+        numbers.setdefault(noun, set()).add(number.replace(",", ""))
+    return numbers
 
 
 def skeleton(draft: Draft) -> str | None:

@@ -125,10 +125,15 @@ def test_a_run_of_six_words_of_a_claim_is_found_and_five_are_not():
         ("The 412 forms were read. All 398 forms were kept.", True),
         ("A sample of 1,240 users was drawn; the 1240 users answered.", False),
         ("A sample of 1,240 users was drawn; the 1,250 users answered.", True),
-        ("The 12 weeks passed. In 3 weeks it was done.", False),
+        ("About the weeks\n\nThe 12 weeks passed. In 3 weeks it was done.", False),
         ("n = 40 at first, later N=41.", True),
-        ("Of the 90 replies, 12 replies were long.", False),
+        ("Replies\n\nOf the 90 replies, 12 replies were long.", False),
         ("No number here.", False),
+        ("Thread: forms (43 replies)\n\nBoard: law. 28 replies", True),
+        (
+            "Thread: forms (43 replies)\n\nBoard: law. 43 replies\n\nOf 12 replies, most agree.",
+            False,
+        ),
     ],
 )
 def test_a_total_given_twice_must_be_the_same(text, wrong):
