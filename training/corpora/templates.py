@@ -130,11 +130,15 @@ def _fresh(
 ) -> dict[str, Callable[[random.Random], str]]:
     """Return the slots that get another value at each use; two terms in a row differ."""
     left: list[str] = []
+    last = [""]
 
     def term(rng: random.Random) -> str:
         if not left:
             left.extend(rng.sample(terms, len(terms)))
-        return left.pop()
+            if left[-1] == last[0]:
+                left.reverse()
+        last[0] = left.pop()
+        return last[0]
 
     return {
         "n": lambda rng: str(int(112 + 876 * rng.random())),

@@ -117,7 +117,7 @@ def _genre(table: Mapping[str, Any], compiler: Compiler) -> Genre:
         head=compiler.compile_all(table["head"]),
         banks={
             name: compiler.compile_all(table[name])
-            if name == "open"
+            if name in ("open", "close")
             else _running(table[name], compiler)
             for name in _BANKS
             if name in table
