@@ -18,7 +18,8 @@ def words_writer():
     load_plugin(PLUGIN)
     yield "words"
     del sys.modules["workbench_plugin_words_plugin"]
-    WRITERS._factories.pop("words")
+    for name in ("words", "many"):
+        WRITERS._factories.pop(name)
 
 
 @pytest.fixture

@@ -186,3 +186,44 @@ def test_the_card_the_tables_and_the_sample_say_what_the_files_hold(corpus):
 def test_a_crash_of_the_writer_is_not_hidden(corpus):
     with pytest.raises(RuntimeError, match="planted crash"):
         corpus(options={"faults": {"8": "crash"}})
+
+
+def test_a_writer_of_many_plans_gets_them_in_units_and_its_reasons_and_counts_are_told(corpus):
+    one = corpus("one", options={"faults": {"3": "none", "11": "none"}})
+    many = corpus("many", writer="many", options={"faults": {"3": "none", "11": "none"}})
+    card = json.loads((many.path / "card.json").read_text())
+    assert card["counts"]["unsuitable_for"] == {"refused": 2}
+    assert card["writer_counts"] == {"batches": 5, "written": 22}  # 24 plans in units of 5
+    for world in WORLDS:
+        assert rows(many, world) == rows(one, world)
+
+
+def test_a_control_is_one_file_checked_for_claims_and_near_duplicates(corpus, monkeypatch):
+    from workbench_training.corpora import writing
+
+    claim = "bringing real help to other people and shared causes"
+    long = " ".join(f"w{n}" for n in range(80))
+    texts = [long, f"One {long}", f"Here {claim} stands.", *(f"Text {n} alone." for n in range(9))]
+
+    def told(config):
+        for number, text in enumerate(texts):
+            yield {"id": f"d{number}", "text": text, "world": "told", "split": "train"}
+
+    monkeypatch.setattr(writing, "kinds", lambda: {"told": told})
+    done = corpus(kind="told", documents=12)
+    ids = [row["id"] for row in rows(done, "documents")]
+    assert ids == ["d0", *(f"d{n}" for n in range(3, 12))]
+    assert done.result["dropped_for"] == {"claims overlap": 1, "near-duplicate": 1}
+    assert corpus("part", kind="told", documents=12, shard="1/2").status == "part"
+    assert files(corpus("part", kind="told", documents=12, shard="0/2")) == files(done)
+
+
+def test_a_control_without_documents_or_words_is_refused(corpus, monkeypatch):
+    from workbench_training.corpora import writing
+
+    empty = {"none": lambda _: iter(()), "blank": lambda _: iter([{"id": "d0", "text": " ..."}])}
+    monkeypatch.setattr(writing, "kinds", lambda: empty)
+    with pytest.raises(ConfigError, match="kind 'none' gave no documents"):
+        corpus("a", kind="none")
+    with pytest.raises(ConfigError, match="document 'd0' of kind 'blank' has no words"):
+        corpus("b", kind="blank")

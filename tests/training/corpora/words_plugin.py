@@ -1,6 +1,7 @@
 """A plug-in file: a writer of random words with planted faults, known by plan number."""
 
 import random
+from collections import Counter
 
 from workbench_training.corpora.plan import WORLDS, Draft
 from workbench_training.corpora.registry import WRITERS
@@ -47,3 +48,27 @@ class Words:
                 text = text.replace("40 forms", "41 forms")
             drafts[world] = Draft(text, (aim,))
         return drafts
+
+
+@WRITERS.register("many")
+class Many(Words):
+    """Writes many plans at a time, says why it cannot write some, and counts."""
+
+    name = "many at a time"
+
+    def __init__(self, faults: dict[str, str] | None = None) -> None:
+        super().__init__(faults)
+        self.unsuitable: dict[str, str] = {}
+        self.counts: Counter[str] = Counter()
+
+    def write(self, plan):
+        raise AssertionError("write_many is there for this")
+
+    def write_many(self, plans):
+        self.counts["batches"] += 1
+        for plan in plans:
+            drafts = super().write(plan)
+            if drafts is None:
+                self.unsuitable[plan.id] = "refused"
+            self.counts["written"] += drafts is not None
+            yield drafts
