@@ -8,6 +8,8 @@ it is the real thing.
 
 from __future__ import annotations
 
+import functools
+import os
 import shutil
 import sys
 import tempfile
@@ -15,11 +17,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -42,7 +45,8 @@ from common import (
 from torch import Tensor, nn
 
 import workbench as wb
-from workbench.activations import Activations
+from workbench.activations import Activations, draft, forwards, landing, sink, store
+from workbench.activations.store import Store
 from workbench.models.render import ChatRenderer
 from workbench.prompts import PromptSet
 from workbench.types import Batch, ModelRef, ModelStamp, Read, Subject
@@ -182,6 +186,8 @@ def run_tail(options: Options) -> dict[str, Any]:
             "memory": lambda: timed("memory"),
         }
         found = compare(runs, max(3, options.repeats))
+        with clocked() as clock:
+            timed("ours", out=folder / "clocked")
     ours, memory = found.times["ours"], found.times["memory"]
     return {
         "ours": rounded(ours.seconds),
@@ -189,7 +195,70 @@ def run_tail(options: Options) -> dict[str, Any]:
         "cost": rounded(ours.seconds / memory.seconds - 1),
         "cpu_seconds": rounded(ours.cpu_seconds - memory.cpu_seconds),
         **{f"after_{name}": rounded(median(seconds)) for name, seconds in after.items()},
+        "after_parts": clock.after(runner.ended),
     }
+
+
+@dataclass
+class Clock:
+    """When each call of some functions began and ended, whatever its thread."""
+
+    spans: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def wrap(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its calls noted."""
+        spans = self.spans.setdefault(name, [])
+
+        @functools.wraps(call)
+        def noted(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*args, **options)
+            finally:
+                spans.append((start, time.perf_counter()))
+
+        return noted
+
+    def after(self, moment: float) -> dict[str, Any]:
+        """Return how often each function was called, and what of it came after a moment.
+
+        Of the calls that end later: their number, their seconds from then on summed over threads,
+        and when the last had ended.
+        """
+        found = {}
+        for name, spans in self.spans.items():
+            late = [(max(start, moment), stop) for start, stop in spans if stop > moment]
+            found[name] = {
+                "calls": len(spans),
+                "late": len(late),
+                "seconds": rounded(sum(stop - start for start, stop in late)),
+                "until": rounded(max((stop for _, stop in late), default=moment) - moment),
+            }
+        return found
+
+
+@contextmanager
+def clocked() -> Iterator[Clock]:
+    """Note the parts of storing; ``write`` is every system call that brings bytes to a file."""
+    places = {
+        "put": (landing.Landing, "put"),
+        "begin": (Store, "begin"),
+        "write": (os, "pwrite"),
+        "close": (draft.Draft, "close"),
+        "sums": (draft.Draft, "_sums"),
+        "hash": (draft.Draft, "_hash"),
+        "sync": (os, "fsync"),
+        "keep": (forwards, "keep_all"),
+        "finish": (Store, "finish"),
+        "virtual": (store, "_virtual"),
+        "open": (sink, "open_activations"),
+    }
+    clock = Clock()
+    with ExitStack() as undo:
+        for name, (owner, attribute) in places.items():
+            plain = getattr(owner, attribute)
+            undo.enter_context(mock.patch.object(owner, attribute, clock.wrap(name, plain)))
+        yield clock
 
 
 # --- flat memory ----------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def test_the_disk_is_asked_to_begin_long_before_the_end(tmp_path, monkeypatch, e
     closes, close, waiting = [], Draft.close, []
 
     def closed(draft, norms):
-        draft._sender.shutdown()
+        draft._sent.result()
         closes.append(len(asked))
         waiting.append(draft.pending)
         return close(draft, norms)

@@ -66,7 +66,7 @@ def capture(
             (the model's dtype for single tokens, float32 for means).
         shard_rows: items in a shard, which are sorted into batches together. By default 256, more
             where they are short, fewer where their values are large; and where these make more
-            than 96 MiB in float32, several shards hold them.
+            than 96 MiB in float32, several shards hold them, and the last items run alone.
         budget: tokens of one batch, pads included; halved where a batch does not fit the device.
         shard: ``(i, n)`` or ``"i/n"``: do only the items that run together whose number leaves i
             when divided by n. Several processes fill one ``out`` side by side; the last one closes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from jaxtyping import UInt32
 
@@ -37,6 +39,7 @@ def join_rows(
     return found[..., 0]
 
 
+@functools.cache
 def _mover(bits: int) -> UInt32[np.ndarray, " b"]:
     """Return what becomes of each bit of a CRC where so many bits follow."""
     found = np.uint32(1) << np.arange(32, dtype=np.uint32)

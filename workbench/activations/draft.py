@@ -28,7 +28,7 @@ from workbench.files import free_bytes, replacing
 EARLY_BYTES = 4096
 """Rows of at least this size are written as they come; smaller ones when all are there."""
 AHEAD_BYTES = 8 << 20
-"""Once so much waits in memory the disk is asked to begin."""
+"""Once so much, or a quarter of the file, waits in memory the disk is asked to begin."""
 PIECE_BYTES = 1 << 20
 """What is hashed at once."""
 
@@ -95,7 +95,7 @@ class Draft:
             for offset, piece in self.frame.own():
                 self._write(piece, offset)
             self._write(memoryview(seal.pack()), seal.length)
-            start_writing(self._file)
+            self._sender.submit(start_writing, self._file)
             return self._hash(), Known(seal.digest, self.frame.shape[1])
 
     def discard(self) -> None:
@@ -127,7 +127,8 @@ class Draft:
                 piece = view[start * size : stop * size]
                 self._write(piece, self._offset(layer, place))
                 self._crc32[layer, place + stop - start - 1] = zlib.crc32(piece)
-            if self.pending >= AHEAD_BYTES and (self._sent is None or self._sent.done()):
+            ahead = min(AHEAD_BYTES, self.frame.size // 4)
+            if self.pending >= ahead and (self._sent is None or self._sent.done()):
                 self._sent = self._sender.submit(start_writing, self._file)
                 self.pending = 0
 

@@ -148,6 +148,7 @@ class _Run:
         lengths = np.diff(offsets)
         batches = cut_batches(lengths.tolist(), budget)
         for chosen in sorted(batches, key=lambda rows: -len(rows) * int(lengths[rows].max())):
+            chosen.sort()  # neighbors in a shard are written at once
             items = np.array(chosen)
             tokens = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in chosen])
             places = [tokens if is_ragged(one.read) else items for one in self.wanted]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,13 @@ SHARD_BYTES = 96 << 20
 
 When the last row has come each shard is hashed, and that goes side by side.
 """
+LAST_TOKENS = 1 << 10
+"""Of a capture in many shards the last items that run together make so many tokens.
+
+When they have landed little is left to hash and to sync; and two batches of 512 tokens are full.
+"""
+LAST_SHARDS = 8
+"""They make so many shards, which are closed side by side."""
 KEPT_TOKENS = 1 << 24
 """Prompts of so many tokens are kept as rendered (64 MB); those after them are rendered again."""
 Group: TypeAlias = tuple[tuple[int, int], ...]
@@ -90,7 +98,8 @@ class Job:
     def manifest(self, read: Read) -> Manifest:
         """Return the manifest of one read; its dtype is settled by the first values."""
         runner = self.subject.runner
-        together = {"together": _items(self.groups[0])} if len(self.groups[0]) > 1 else {}
+        several = any(len(group) > 1 for group in self.groups)
+        together = {"together": max(map(_items, self.groups))} if several else {}
         return Manifest(
             layers=read.layers,
             width=self.subject.width,
@@ -134,23 +143,40 @@ def prepare(
         if tokens <= KEPT_TOKENS:
             kept += rows
     size = _largest(reads, subject.width, tokens / len(prompts))
-    together = shard_rows or _group_rows(size, tokens / len(prompts), len(prompts))
-    groups = plan_groups(len(prompts), together, shard_rows or max(1, int(SHARD_BYTES // size)))
+    groups = _groups(size, tokens / len(prompts), len(prompts), shard_rows)
     return replace(job, groups=groups, tokens=tokens, inputs=digest.hexdigest(), kept=kept)
 
 
-def plan_groups(n: int, together: int, most: int) -> tuple[Group, ...]:
+def _groups(size: float, tokens: float, n: int, shard_rows: int | None) -> tuple[Group, ...]:
+    """Choose how many items run together: of so many bytes and tokens each."""
+    if shard_rows:
+        return plan_groups(n, shard_rows, shard_rows)
+    together, most = _group_rows(size, tokens, n), max(1, int(SHARD_BYTES // size))
+    last = int(LAST_TOKENS // tokens)
+    small = together > most and 4 * last <= together and 8 * last <= n
+    return plan_groups(n, together, most, last if small else 0)
+
+
+def plan_groups(n: int, together: int, most: int, last: int = 0) -> tuple[Group, ...]:
     """Cut items into those that run together, and these into shards of about one size.
 
     Args:
         n: items in all.
         together: items that run together.
         most: items of a shard.
+        last: so many run last, in small shards; the first group is smaller by as many, so that two
+            processes have the same to do.
     """
+    if last:
+        begins = [0, *range(together - last, n - last, together), n - last]
+        bounds = list(pairwise([*begins, n]))
+    else:
+        bounds = list(plan_shards(n, together))
     rows = -(-together // -(-together // most))
+    sizes = [rows] * (len(bounds) - 1) + [-(-last // LAST_SHARDS) or rows]
     return tuple(
-        tuple((start, min(start + rows, stop)) for start in range(first, stop, rows))
-        for first, stop in plan_shards(n, together)
+        tuple((start, min(start + size, stop)) for start in range(first, stop, size))
+        for (first, stop), size in zip(bounds, sizes, strict=True)
     )
 
 

@@ -22,6 +22,9 @@ from workbench.errors import MismatchError
 
 STAGING_BYTES = 32 << 20
 """Pinned memory through which a GPU's values pass; pinning takes half a second a GB."""
+LATE_BYTES = 256 << 20
+"""Values up to this size may wait behind those of one more batch: a small batch is computed before
+those of a large one are written, and the GPU would wait."""
 SHORTEST = 1e-15
 """The square of a smaller norm leaves float32, so it is worked out again in float64."""
 
@@ -169,7 +172,7 @@ class Load:
 
 
 class Mover:
-    """Brings batches to their landings; from a GPU behind the caller, at most one batch late."""
+    """Brings batches to their landings; from a GPU behind the caller, two batches late at most."""
 
     def __init__(self) -> None:
         self._behind = Background()
@@ -202,7 +205,8 @@ class Mover:
             for landing, load in zip(landings, loads, strict=True):
                 landing.put(load, self._staged(load.values))
 
-        future = self._behind.submit(unload)
+        size = sum(load.values.nbytes for load in loads)
+        future = self._behind.submit(unload, late=int(size <= LATE_BYTES))
         for landing in landings:
             landing.coming.append(future)
 

@@ -27,7 +27,8 @@ def pack(path: str | Path, out: str | Path) -> Path:
     manifest, shards = open_parts(path)
     out = Path(out)
     whole = replace(manifest, shards=((0, manifest.rows),))
-    bounds = row_bounds(shards)
+    parts = [shard.read_part() for shard in shards]
+    bounds = row_bounds(parts)
     shape = (len(manifest.layers), bounds[-1], manifest.width)
     size = sum(shard.path.stat().st_size for shard in shards) + (1 << 16)
     make_folder(out.parent)
@@ -46,7 +47,7 @@ def pack(path: str | Path, out: str | Path) -> Path:
                 sums.append(checksums(layer[None], values.chunks[1]))
                 values[index] = layer
             file["norms"] = np.concatenate([shard.read_norms() for shard in shards], axis=1)
-            write_items(file, manifest, shards)
+            write_items(file, manifest, parts)
         with h5py.File(temporary, "r+") as file:  # opened again, HDF5 gives back unused room
             file.attrs["sha256"] = digest.hexdigest()
         seal_file(temporary, np.concatenate(sums))

@@ -292,10 +292,12 @@ class Shard:
             items = file["items"].values()
             return _content(next(one for one in items if one.attrs["column"] == name))
 
-    def read_columns(self) -> dict[str, np.ndarray]:
-        """Return every column, from one look into the file."""
+    def read_part(self) -> Part:
+        """Return what is known beside the values, from one look into the file."""
         with opened(self.path) as file:
-            return {one.attrs["column"]: _content(one) for one in file["items"].values()}
+            columns = {one.attrs["column"]: _content(one) for one in file["items"].values()}
+            offsets = np.asarray(file["offsets"][...]) if self.manifest.ragged else None
+        return Part(self.first, columns, offsets)
 
     def read_offsets(self) -> np.ndarray | None:
         if not self.manifest.ragged:
@@ -316,8 +318,7 @@ class Shard:
         """
         self.check()
         self.read_norms()
-        self.read_offsets()
-        self.read_columns()
+        self.read_part()
         digest = sha256()
         for index in range(len(self.manifest.layers)):
             digest.update(np.ascontiguousarray(self.read_stored(index)).data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -132,11 +133,12 @@ Target: TypeAlias = Shelf | Draft
 
 
 class Background:
-    """One thread that works behind the caller, at most one task late, so that memory stays flat."""
+    """One thread that works behind the caller, a task or two late, so that memory stays flat."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, "activations")
-        self._last: Future[None] | None = None
+        self._late: deque[Future[None]] = deque()
+        self._error: BaseException | None = None
 
     def __enter__(self) -> Background:
         return self
@@ -150,17 +152,29 @@ class Background:
         self._pool.shutdown(wait=True)
         if error is None:
             self.settle()
-        elif self._last is not None and (late := self._last.exception()) is not None:
-            error.add_note(f"writing had failed too: {late}")
+        elif self._error is not None and self._error is not error:
+            error.add_note(f"writing had failed too: {self._error}")
 
-    def submit(self, task: Callable[[], None]) -> Future[None]:
-        """Start ``task`` when the one before has ended; its error is raised here."""
-        self.settle()
-        self._last = self._pool.submit(task)
-        return self._last
+    def submit(self, task: Callable[[], None], late: int = 0) -> Future[None]:
+        """Start ``task`` behind at most so many others; the errors of those before are raised."""
+        self._wait(late)
+        self._late.append(self._pool.submit(self._run, task))
+        return self._late[-1]
+
+    def _run(self, task: Callable[[], None]) -> None:
+        """Run a task unless one before it failed: what it would go on with is given up."""
+        if self._error is not None:
+            raise self._error
+        try:
+            task()
+        except BaseException as error:
+            self._error = error
+            raise
 
     def settle(self) -> None:
-        """Wait for the task under way; its error is raised here."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
+        """Wait for what is under way; its errors are raised here."""
+        self._wait(0)
+
+    def _wait(self, late: int) -> None:
+        while len(self._late) > late:
+            self._late.popleft().result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -56,6 +57,8 @@ class Store:
     """Of the files written by this process."""
     known: dict[str, Known] = field(default_factory=dict)
     """What the index will say of them."""
+    parts: dict[str, Part] = field(default_factory=dict)
+    """What stands in them beside the values."""
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Store:
@@ -115,6 +118,7 @@ class Store:
         """
         name = draft.path.name
         self.hashes[name], self.known[name] = draft.close(norms)
+        self.parts[name] = draft.part
         logger.info("wrote %s (%d items)", draft.path, draft.part.stop - draft.part.first)
 
     def write(self, block: Block) -> None:
@@ -149,8 +153,12 @@ class Store:
             f"shards/{shard.path.name}": self.hashes.get(shard.path.name) or hash_path(shard.path)
             for shard in shards
         }
-        _write_virtual(self.folder, self.manifest, shards)
-        write_index(self.folder, self.manifest, shards)
+        parts = [self.parts.get(shard.path.name) or shard.read_part() for shard in shards]
+        image = _virtual(self.manifest, parts)
+        with ThreadPoolExecutor(1, "activations") as beside:
+            written = beside.submit(write_bytes, self.folder / VIRTUAL, image)
+            write_index(self.folder, self.manifest, shards)
+            written.result()
         write_bytes(self.folder / HASHES, json.dumps(hashes, indent=1).encode())
 
 
@@ -307,43 +315,39 @@ def _recorded(folder: Path) -> dict[str, str]:
         raise FormatError(f"{folder / HASHES} is damaged ({error}); delete it and resume") from None
 
 
-def _write_virtual(folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
-    """Write the view for foreign readers; a shard that vanishes later reads as NaN there."""
+def _virtual(manifest: Manifest, parts: Sequence[Part]) -> bytes:
+    """Return the view for foreign readers; a shard that vanishes later reads as NaN there."""
     stored = np.dtype(STORED[manifest.dtype])
-    bounds = row_bounds(shards)
+    bounds = row_bounds(parts)
     shape = (len(manifest.layers), bounds[-1], manifest.width)
     values, norms = h5py.VirtualLayout(shape, stored), h5py.VirtualLayout(shape[:2], np.float32)
-    for shard, first, stop in zip(shards, bounds[:-1], bounds[1:], strict=True):
-        name, part = f"shards/{shard.path.name}", (shape[0], stop - first, shape[2])
-        values[:, first:stop] = h5py.VirtualSource(name, "values", part, stored)
-        norms[:, first:stop] = h5py.VirtualSource(name, "norms", part[:2], np.float32)
+    for part, first, stop in zip(parts, bounds[:-1], bounds[1:], strict=True):
+        name = f"shards/{shard_name(part.first, part.stop)}"
+        own = (shape[0], stop - first, shape[2])
+        values[:, first:stop] = h5py.VirtualSource(name, "values", own, stored)
+        norms[:, first:stop] = h5py.VirtualSource(name, "norms", own[:2], np.float32)
     nan = 0x7FC0 if manifest.dtype == "bfloat16" else np.nan
     with in_memory(libver=("v110", "latest")) as file:
         mark(file, manifest, 0, manifest.rows)
         made = file.create_virtual_dataset("values", values, fillvalue=nan)
         made.attrs["dtype"] = manifest.dtype
         file.create_virtual_dataset("norms", norms, fillvalue=np.nan)
-        write_items(file, manifest, shards)
-        image = file_image(file)
-    write_bytes(folder / VIRTUAL, image)
+        write_items(file, manifest, parts)
+        return file_image(file)
 
 
-def row_bounds(shards: Sequence[Shard]) -> list[int]:
+def row_bounds(parts: Sequence[Part]) -> list[int]:
     """Return where each shard's rows begin (tokens where ragged), and the end."""
-    counts = []
-    for shard in shards:
-        offsets = shard.read_offsets()
-        counts.append(shard.stop - shard.first if offsets is None else int(offsets[-1]))
-    return [0, *np.cumsum(counts).tolist()]
+    return [0, *np.cumsum([part.rows for part in parts]).tolist()]
 
 
-def write_items(file: h5py.File, manifest: Manifest, shards: Sequence[Shard]) -> None:
+def write_items(file: h5py.File, manifest: Manifest, parts: Sequence[Part]) -> None:
     """Write the columns, and offsets where ragged, of consecutive shards."""
-    parts = [shard.read_columns() for shard in shards]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in manifest.columns}
+    names = manifest.columns
+    joined = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
     write_columns(file, joined)
     if manifest.ragged:
-        file["offsets"] = join_offsets([shard.read_offsets() for shard in shards])
+        file["offsets"] = join_offsets([part.offsets for part in parts])
 
 
 def join_offsets(parts: Sequence[np.ndarray | None]) -> np.ndarray:
