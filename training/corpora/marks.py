@@ -29,7 +29,7 @@ _MARKS: dict[str, str] = {
     "policy brief": r"\bpolicy\b|\bbrief\b",
     "committee testimony": r"\b(?:committee|testimony|hearing)\b",
     "consultation response": r"\b(?:consultation|response to)\b",
-    "staff policy": r"\b(?:policy|house rules|rules for|applies to|owner:)",
+    "staff policy": r"\b(?:policy|(?:house|staff) rules|rules (?:for|below)|applies to|owner:)",
     "help page": r"\b(?:user guide|help (?:page|center)|before you start|getting started)\b"
     r"|\bthis page\b|^(?:Steps|Guide|Page \d|Questions and answers|Settings|Applies to)\b",
     "product announcement": r"\b(?:product news|now available|announc\w+|new features?"
@@ -40,7 +40,8 @@ _MARKS: dict[str, str] = {
     "blog post": r"\b(?:this|the|a|my) (?:blog|post)\b|^Posted\b|\bminutes to read\b|\bposts\b",
     "newsletter": r"\b(?:newsletter|issue \d+|monthly letter|subscribers?)\b",
     "podcast transcript": r"^(?:Host|Guest|Speaker \d)\b ?:|\bepisode\b",
-    "meeting minutes": r"^(?:Minutes|Item \d|Agenda|Present)\b|\bminutes of\b",
+    "meeting minutes": r"^(?:Minutes|Item \d|Agenda|Present)\b|\bminutes of\b"
+    r"|\bthe (?:chair|agenda)\b",
     "advice column": r"\b(?:letter of|dear|advice|readers? (?:write|asks?))\b"
     r"|\bletters? page\b|\bwrites:|^Letter\b",
 }
