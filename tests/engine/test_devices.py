@@ -1,10 +1,15 @@
 """A model on CUDA devices, one or two: every number is the one that the processor gives."""
 
+import threading
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from workbench.activations import capture, landing, verify
+from workbench.activations.layout import Part
+from workbench.activations.sink import Shelf
 from workbench.engine.hooks import HookRunner
 from workbench.prompts import PromptSet
 from workbench.types import LogitsRead, Read, Request
@@ -66,6 +71,34 @@ def test_a_store_written_from_a_gpu_is_whole(cards, subject_of, make_subject, tm
     capture(subject, PROMPTS, out=tmp_path / "parts", shard="1/2", **options)
     capture(subject, PROMPTS, out=tmp_path / "parts", shard="0/2", **options)
     assert verify(tmp_path / "acts") == verify(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("cards", CARDS)
+def test_values_land_while_the_device_is_busy(cards):
+    device, gate = f"cuda:{cards - 1}", threading.Event()
+    plan = SimpleNamespace(layers=(0, 1), width=8, dtype="float32")
+    part = Part(0, {"id": np.arange(3)})
+    sink = SimpleNamespace(begin=lambda part, _: Shelf(part, plan), plan=plan)
+    values = torch.randn(2, 3, 8, device=device)
+
+    def bring(mover):
+        found = landing.Landing(sink, [part], [0], 3, None)
+        mover.bring([found], [landing.Load.of(values, np.arange(3))])
+        return found
+
+    with landing.Mover() as mover:
+        bring(mover).settle()  # memory is pinned now
+        mover.settle()
+        mover._behind.submit(gate.wait)
+        late = bring(mover)
+        with torch.cuda.device(device):
+            torch.cuda._sleep(1 << 31)  # a second of work that is queued before the values land
+            busy = torch.cuda.current_stream().record_event()
+        gate.set()
+        late.settle()
+        assert not busy.query()
+        assert torch.equal(torch.from_numpy(late.targets[0].values), values.cpu())
+        busy.synchronize()
 
 
 @pytest.mark.parametrize("cards", CARDS)

@@ -203,7 +203,9 @@ class Mover:
             for event in ready:
                 event.synchronize()
             for landing, load in zip(landings, loads, strict=True):
-                landing.put(load, self._staged(load.values))
+                staging = self._staging_on(load.values.device)
+                with torch.cuda.stream(staging.stream):
+                    landing.put(load, staging.layers(load.values))
 
         size = sum(load.values.nbytes for load in loads)
         future = self._behind.submit(unload, late=int(size <= LATE_BYTES))
@@ -214,21 +216,28 @@ class Mover:
         """Wait for what is under way."""
         self._behind.settle()
 
-    def _staged(self, values: Float[Tensor, "l m d"]) -> Iterator[Float[Tensor, "m d"]]:
-        if values.device not in self._staging:
-            self._staging[values.device] = _Staging(values.device)
-        return self._staging[values.device].layers(values)
+    def _staging_on(self, device: torch.device) -> _Staging:
+        if device not in self._staging:
+            self._staging[device] = _Staging(device)
+        return self._staging[device]
 
 
 class _Staging:
-    """A pinned buffer, and a stream on which copies pass the forward under way."""
+    """A pinned buffer, and a stream on which copies pass the forward under way.
+
+    Whatever leaves the device goes by this stream: on the model's own it would wait for all
+    batches that are queued there.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.buffer = torch.empty(0, dtype=torch.uint8)
 
     def layers(self, values: Float[Tensor, "l m d"]) -> Iterator[Float[Tensor, "m d"]]:
-        """Yield the layers in host memory; each is valid until the next is asked for."""
+        """Yield the layers in host memory; each is valid until the next is asked for.
+
+        The present stream is this one's.
+        """
         size = values[0].nbytes
         if self.buffer.numel() < size:
             wanted = max(size, STAGING_BYTES)
@@ -237,8 +246,7 @@ class _Staging:
         for first in range(0, len(values), step):
             part = values[first : first + step]
             staged = self.buffer[: part.nbytes].view(part.dtype).view(part.shape)
-            with torch.cuda.stream(self.stream):
-                staged.copy_(part, non_blocking=True)
+            staged.copy_(part, non_blocking=True)
             self.stream.synchronize()
             yield from staged
 
