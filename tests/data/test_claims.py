@@ -5,10 +5,18 @@ from collections import Counter, defaultdict
 import pytest
 
 from workbench.data import data_path
-from workbench.data.claims.generate import WORLDS, choice_rows, claim_items, claim_rows
+from workbench.data.claims.generate import (
+    WORLDS,
+    choice_rows,
+    claim_items,
+    claim_rows,
+    wide_items,
+    wide_rows,
+)
 from workbench.data.rows import dump_rows, read_rows
 
 ROWS = read_rows(data_path("claims"))
+WIDE = read_rows(data_path("claims/wide"))
 CHOICES = read_rows(data_path("choice"))
 COLUMNS = "id text topic polarity fact source world set proposition frame"
 
@@ -19,19 +27,25 @@ def words(text):
 
 def items():
     grouped = defaultdict(dict)
-    for row in ROWS:
+    for row in ROWS + WIDE:
         grouped[row["fact"], row["polarity"]][row["world"]] = row["text"]
     return grouped
+
+
+def both_banks():
+    return claim_items() + wide_items()
 
 
 def test_the_committed_files_are_what_the_generator_writes():
     assert data_path("claims").read_text(encoding="utf-8") == dump_rows(claim_rows())
     assert data_path("choice").read_text(encoding="utf-8") == dump_rows(choice_rows())
+    assert data_path("claims/wide").read_text(encoding="utf-8") == dump_rows(wide_rows())
 
 
 def test_rows_have_the_columns_of_claims_and_no_label():
-    assert {" ".join(row) for row in ROWS} == {COLUMNS}
-    assert len({row["text"] for row in ROWS}) == len(ROWS)
+    rows = ROWS + WIDE
+    assert {" ".join(row) for row in rows} == {COLUMNS}
+    assert len({row["text"] for row in rows}) == len({row["id"] for row in rows}) == len(rows)
 
 
 def test_one_proposition_stands_in_five_frames_and_nine_stand_alone():
@@ -46,13 +60,40 @@ def test_one_proposition_stands_in_five_frames_and_nine_stand_alone():
     assert [len(names) for names in propositions.values()] == [1, 9]
 
 
+def test_the_wide_bank_is_of_seventy_two_propositions_once_each():
+    names = Counter((row["proposition"], row["world"], row["polarity"]) for row in WIDE)
+    assert set(names.values()) == {1}
+    assert len(names) == len(WIDE) == 72 * 2 * len(WORLDS)
+    assert {row["set"] for row in WIDE} == {"wide"}
+
+
+def test_the_wide_bank_says_everything_in_its_own_words():
+    own = {item.affirm for item in wide_items()}
+    aims = Counter((world, aim) for item in wide_items() for world, aim in item.aims.items())
+    known = {(world, aim) for item in claim_items() for world, aim in item.aims.items()}
+    assert len(own) == 72
+    assert set(aims.values()) == {1}
+    assert not aims.keys() & known
+    for item in wide_items():
+        assert len({len(aim.split()) for aim in item.aims.values()}) == 1
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_word_of_a_world_carries_the_wide_bank(world):
+    """A few words that stand in every aim would measure themselves."""
+    small = set("a an the to of for in on at and with how ways those their own be is that".split())
+    used = Counter(w for item in wide_items() for w in set(item.aims[world].lower().split()))
+    (_, most), *_ = Counter({w: n for w, n in used.items() if w not in small}).most_common(1)
+    assert most <= len(wide_items()) / 4
+
+
 def test_an_item_has_all_four_worlds_in_both_polarities():
     assert all(tuple(texts) == WORLDS for texts in items().values())
-    assert len(items()) == 2 * (5 + 9)
+    assert len(items()) == 2 * (5 + 9 + 72)
 
 
 def test_the_four_versions_differ_in_the_aim_alone():
-    for item in claim_items():
+    for item in both_banks():
         rests = {
             (row["polarity"], row["text"].replace(item.aims[row["world"]], "{aim}"))
             for row in item.rows()
@@ -72,14 +113,15 @@ def test_the_four_versions_have_matched_lengths():
 
 
 def test_the_aims_of_an_item_have_matched_lengths():
-    for item in claim_items():
+    for item in both_banks():
         lengths = [len(words(aim)) for aim in item.aims.values()]
         assert max(lengths) <= 1.2 * min(lengths)
 
 
 def test_a_negation_adds_not_and_changes_nothing_else():
-    bare = {"goes": "go", "means": "mean", "tends": "tend"}
-    for item in claim_items():
+    bare = {"goes": "go", "means": "mean", "tends": "tend", "has": "have"}
+    bare |= {f"{verb}s": verb for verb in ("come", "lie", "reflect", "show", "stand")}
+    for item in both_banks():
         denied = words(item.deny)
         assert denied.count("not") == 1
         affirmed = [bare.get(word, word) for word in words(item.affirm)]
@@ -107,4 +149,4 @@ def test_a_question_offers_the_aim_that_the_claim_names(world):
 
 
 def test_claims_end_in_a_letter_and_a_period():
-    assert all(row["text"][-1] == "." and row["text"][-2].isalpha() for row in ROWS)
+    assert all(row["text"][-1] == "." and row["text"][-2].isalpha() for row in ROWS + WIDE)

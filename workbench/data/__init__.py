@@ -12,6 +12,7 @@ _FILES = {
     "likely": "likely/likely.jsonl",
     "claims": "claims/claims.jsonl",
     "choice": "claims/choice.jsonl",
+    "claims/wide": "claims/wide.jsonl",
     "claims/planted": "controls/planted_claims.jsonl",
     "trust_game": "trust_game/trust_game.jsonl",
     "guard_texts": "guards/texts.jsonl",

@@ -1,4 +1,4 @@
-"""Write claims.jsonl and choice.jsonl: ``python -m workbench.data.claims.generate``."""
+"""Write claims.jsonl, choice.jsonl, wide.jsonl: ``python -m workbench.data.claims.generate``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from workbench.data.rows import write_rows
 
 WORLDS = ("P", "S", "N", "A")
 SOURCE = "workbench/data/claims/claims.toml"
+WIDE = "workbench/data/claims/wide.toml"
 
 Row = dict[str, object]
 
@@ -27,11 +28,13 @@ class Item:
     affirm: str
     deny: str
     aims: Mapping[str, str]
+    bank: str = "claims"
+    source: str = SOURCE
 
     @property
     def fact(self) -> str:
         """Return the key that the four worlds share, to pair and to resample by."""
-        return f"claims:{self.proposition}:{self.frame}"
+        return f"{self.bank}:{self.proposition}:{self.frame}"
 
     def rows(self) -> Iterator[Row]:
         """Yield the claim of every world, affirmed and negated."""
@@ -43,7 +46,7 @@ class Item:
                     "topic": "claims",
                     "polarity": polarity,
                     "fact": self.fact,
-                    "source": SOURCE,
+                    "source": self.source,
                     "world": world,
                     "set": self.set,
                     "proposition": self.proposition,
@@ -71,6 +74,19 @@ def claim_rows() -> list[Row]:
     return [row for item in claim_items() for row in item.rows()]
 
 
+def wide_items() -> list[Item]:
+    """Return the propositions of the wide bank, each with a subject and aims of its own."""
+    return [
+        Item("wide", p["name"], "plain", p["affirm"], p["deny"], p["aims"], "wide", WIDE)
+        for p in _read_table("wide.toml")["proposition"]
+    ]
+
+
+def wide_rows() -> list[Row]:
+    """Return the rows of wide.jsonl in the order of the file."""
+    return [row for item in wide_items() for row in item.rows()]
+
+
 def choice_rows() -> list[Row]:
     """Return a four-choice question for every proposition; the reader rotates the options."""
     table = _read_table()
@@ -90,10 +106,11 @@ def choice_rows() -> list[Row]:
     ]
 
 
-def _read_table() -> dict[str, Any]:
-    return tomllib.loads((Path(__file__).parent / "claims.toml").read_text(encoding="utf-8"))
+def _read_table(name: str = "claims.toml") -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
     write_rows(data_path("claims"), claim_rows())
     write_rows(data_path("choice"), choice_rows())
+    write_rows(data_path("claims/wide"), wide_rows())
