@@ -16,8 +16,12 @@ from workbench.directions.linear_map import LinearMap
 from workbench.directions.map_fit import fit_map
 from workbench.directions.map_io import open_map, save_map
 from workbench.directions.nulls import CovarianceMatched, Isotropic, SeedPairs, SplitHalf
+from workbench.directions.persona import PersonaSpace, check_floor, persona_space
+from workbench.directions.persona_axes import coordinates, persona_axes, persona_cosines
 from workbench.directions.recipe import Recipe, read_recipe, shipped_recipes
+from workbench.directions.shifts import finetuning_shift, monitor, projection_difference
 from workbench.directions.similarity import cosines, layer_similarity, projection_correlations
+from workbench.directions.trait_pairs import TraitVectors, trait_vectors
 from workbench.directions.truth import evaluate, fit_truth, shuffled_truth
 
 __all__ = [
@@ -26,22 +30,32 @@ __all__ = [
     "Directions",
     "Isotropic",
     "LinearMap",
+    "PersonaSpace",
     "Recipe",
     "SeedPairs",
     "SplitHalf",
     "Thresholds",
+    "TraitVectors",
     "centered",
+    "check_floor",
     "combine",
+    "coordinates",
     "cosines",
     "denoise",
     "evaluate",
+    "finetuning_shift",
     "fit_layers",
     "fit_map",
     "fit_truth",
     "layer_similarity",
+    "monitor",
     "open_directions",
     "open_map",
+    "persona_axes",
+    "persona_cosines",
+    "persona_space",
     "projection_correlations",
+    "projection_difference",
     "read_recipe",
     "residual_norms",
     "residualise",
@@ -51,6 +65,7 @@ __all__ = [
     "shuffled_truth",
     "stack",
     "thresholds",
+    "trait_vectors",
     "variance_along",
     "with_norms",
 ]
