@@ -30,6 +30,7 @@ RANKS = {
     "workbench.interventions": 2,
     "workbench.effects": 3,
     "workbench.placing": 3,
+    "workbench.judges": 3,
     "workbench.worlds": 3,
     "workbench.engine": 3,
     "workbench.activations": 4,
