@@ -52,6 +52,10 @@ def blas_threads(unit):
     from threadpoolctl import threadpool_info
     return {e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas"}
 
+def card(unit):
+    time.sleep(0.5)
+    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
 def slow_pid(unit):
     time.sleep(0.5)
     return os.getpid()
@@ -73,6 +77,16 @@ def test_workers_use_one_blas_thread_unless_told_otherwise(work):
     assert dict(os.environ) == before
     assert [found for _, found in spread(work.blas_threads, [0])] == [{1}]
     assert [found for _, found in spread(work.blas_threads, [0], threads=2)] == [{2}]
+
+
+def test_cards_are_dealt_to_workers_in_turn_and_each_sees_one(work, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seen = [found for _, found in spread(work.card, range(8), 4, cards=["3", "7"])]
+    by_process = dict(seen)
+    assert len(set(seen)) == len(by_process) == 4  # one card a process, whatever it does
+    assert sorted(by_process.values()) == ["3", "3", "7", "7"]
+    assert [found[1] for _, found in spread(work.card, range(2), 2)] == [None, None]
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 def test_workers_end_when_their_caller_is_killed(work, tmp_path):

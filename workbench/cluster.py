@@ -52,7 +52,12 @@ def prepare(call: Callable[..., Any] | str, threads: int = 1) -> None:
 
 
 def spread(
-    call: Callable[[T], R], units: Sequence[T], workers: Workers = 1, *, threads: int = 1
+    call: Callable[[T], R],
+    units: Sequence[T],
+    workers: Workers = 1,
+    *,
+    threads: int = 1,
+    cards: Sequence[str] = (),
 ) -> Iterator[tuple[int, R]]:
     """Call ``call`` with every unit, and yield (place of the unit, answer) as they end.
 
@@ -66,6 +71,8 @@ def spread(
             machine; ``"ray"`` are the processors of the Ray cluster of ``RAY_ADDRESS``, or of this
             machine without one.
         threads: of BLAS in each worker.
+        cards: CUDA devices that are dealt to the processes in turn, as CUDA_VISIBLE_DEVICES names
+            them; each process sees its own alone.
 
     Raises:
         ConfigError: Ray is asked for and not installed.
@@ -79,13 +86,15 @@ def spread(
             for place, unit in enumerate(units):
                 yield place, call(unit)
     else:
-        yield from _in_processes(call, units, min(workers, len(units)), threads)
+        yield from _in_processes(call, units, min(workers, len(units)), threads, cards)
 
 
 def _in_processes(
-    call: Callable[[T], R], units: Sequence[T], workers: int, threads: int
+    call: Callable[[T], R], units: Sequence[T], workers: int, threads: int, cards: Sequence[str]
 ) -> Iterator[tuple[int, R]]:
-    pool = ProcessPoolExecutor(workers, _context(call), _start, (threads,))
+    context = _context(call)
+    dealt = (context.Value("l", 0), tuple(cards)) if cards else None
+    pool = ProcessPoolExecutor(workers, context, _start, (threads, dealt))
     try:
         with _environment(threads):
             futures: dict[Future[R], int] = {
@@ -124,8 +133,18 @@ def _environment(threads: int) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _start(threads: int) -> None:
-    """Set a worker up: its threads, Ctrl-C left to the caller, its end with the caller's."""
+def _start(threads: int, dealt: tuple[Any, Sequence[str]] | None) -> None:
+    """Set a worker up: its threads, its card, Ctrl-C left to the caller, its end with the caller's.
+
+    Args:
+        threads: of BLAS.
+        dealt: how many workers have begun, a number that all of them share, and the cards.
+    """
+    if dealt is not None:
+        begun, cards = dealt
+        with begun.get_lock():
+            place, begun.value = begun.value, begun.value + 1
+        os.environ["CUDA_VISIBLE_DEVICES"] = cards[place % len(cards)]  # read at the first use
     threadpool_limits(threads, "blas")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

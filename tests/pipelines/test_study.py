@@ -7,7 +7,17 @@ import pytest
 
 from workbench.config import parse
 from workbench.errors import ConfigError, UnknownNameError
-from workbench.pipelines.study import Outputs, Unit, expand, read_study, shipped_studies
+from workbench.pipelines import study as studies
+from workbench.pipelines.study import (
+    Outputs,
+    StudyConfig,
+    Unit,
+    expand,
+    read_study,
+    ready,
+    run_study,
+    shipped_studies,
+)
 from workbench.pipelines.verbs import Done, verb_of
 
 
@@ -240,3 +250,76 @@ def test_a_control_is_the_one_file_of_its_branch_and_seeds_name_worlds_too():
     assert before.find("@corpus.1.A") == ["runs/corpus/3/A.jsonl"]
     assert before.find("@corpus.0") == ["runs/corpus/2/P.jsonl", "runs/corpus/2/A.jsonl"]
     assert before.find("@corpus.A") == ["runs/corpus/2/A.jsonl", "runs/corpus/3/A.jsonl"]
+
+
+def rounds(stages):
+    found = []
+    while stages:
+        now = ready(stages)
+        assert now  # else the study would never end
+        found.append([stage["id"] for stage in now])
+        stages = [stage for stage in stages if stage not in now]
+    return found
+
+
+def test_stages_that_do_not_need_one_another_are_done_together():
+    assert rounds(read_study("organisms_smollm2").stage) == [
+        ["quartets", "mixed", "web", "fact", "statements"],
+        ["organism", "control", "strewn", "truth"],
+        ["measured", "held_out", "claims"],
+        ["beliefs"],
+        ["comparison"],
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(shipped_studies()))
+def test_no_stage_of_a_shipped_study_comes_before_what_it_names(name):
+    stages = read_study(name).stage
+    order = [stage for ids in rounds(stages) for stage in ids]
+    assert sorted(order) == sorted(stage["id"] for stage in stages)
+    for stage in stages:
+        text = json.dumps({**stage, "id": ""})
+        for other in stages:
+            if f'"@{other["id"]}"' in text or f'"@{other["id"]}.' in text:
+                assert order.index(other["id"]) < order.index(stage["id"])
+
+
+@pytest.mark.parametrize("name", ["P-s0", "runs/train/P-s0"])
+def test_a_stage_waits_for_an_organism_that_it_names(name):
+    train = {"id": "o", "verb": "train", "name": "{condition}-s{seed}"}
+    measure = {"id": "m", "verb": "measure", "for": {"model": ["smollm2", name]}}
+    assert rounds([train, measure]) == [["o"], ["m"]]
+    assert rounds([train, {**measure, "for": {"model": ["smollm2"]}}]) == [["o", "m"]]
+    assert rounds([measure, train]) == [["m", "o"]]
+
+
+def test_a_reference_to_a_file_or_a_branch_waits_and_a_longer_name_does_not():
+    before = {"id": "acts", "verb": "cache", "model": "x"}
+    for text in ("@acts", "@acts.P", "@acts/file.json"):
+        assert rounds([before, {"id": "f", "verb": "fit", "acts": [text]}]) == [["acts"], ["f"]]
+    assert rounds([before, {"id": "f", "verb": "fit", "acts": "@acts2"}]) == [["acts", "f"]]
+
+
+def test_several_workers_share_the_units_of_all_stages_that_are_ready(tmp_path, monkeypatch):
+    rounds_done = []
+
+    def abreast(pieces, workers, **options):
+        rounds_done.append([settings["model"] for _, settings in pieces])
+        for verb, settings in pieces:
+            yield Done(verb, "id", "done", tmp_path / settings["model"])
+
+    def carry_out(verb, settings, **options):
+        rounds_done.append([settings["acts"]])
+        return Done(verb, "id", "done", tmp_path / "fit")
+
+    monkeypatch.setattr(studies, "abreast", abreast)
+    monkeypatch.setattr(studies, "carry_out", carry_out)
+    caches = [
+        {"id": name, "verb": "cache", "for": {"model": models}, "prompts": "claims"}
+        for name, models in (("a", ["m1", "m2"]), ("c", ["m3"]))
+    ]
+    fit = {"id": "b", "verb": "fit", "acts": "@a.m2", "recipe": "truth_lda"}
+    study = StudyConfig(name="s", stage=[caches[0], fit, caches[1]])
+    found = [unit.title for unit, _ in run_study(study, root=tmp_path, workers=2)]
+    assert found == ["c[m3]", "a[m1]", "a[m2]", "b"]  # the smallest stage begins first
+    assert rounds_done == [["m3", "m1", "m2"], [str(tmp_path / "m2")]]

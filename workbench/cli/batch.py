@@ -324,7 +324,7 @@ def _run_study(config: StudyConfig, options: Options, workers: Workers) -> list[
             took = f" in {time.monotonic() - began:.0f} s" if done.status == "done" else ""
             note(f"{unit.title}: {done.status}{took}, {done.path}")
             finished.append((unit, done))
-    return finished
+    return sorted(finished, key=lambda one: stages.index(one[0].stage))
 
 
 def _print_stages(config: StudyConfig, options: Options) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -34,6 +35,14 @@ def choose_device(device: str | torch.device) -> torch.device:
     if not _present(chosen):
         raise ConfigError(f"device = {str(device)!r} is not there; {_best()!r} is, or use auto")
     return chosen
+
+
+def visible_cards() -> list[str]:
+    """Return the CUDA devices of this process, each as CUDA_VISIBLE_DEVICES names it."""
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in named.split(",")] if named else map(str, range(count))
+    return list(names)[:count]
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:

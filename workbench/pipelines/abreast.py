@@ -46,7 +46,8 @@ def abreast(
     """Carry runs out that do not need one another, and yield them in their order.
 
     Finished ones are looked up here; each process that does the others gets its part of the
-    processors. All of them use the same accelerator, which a small model does not fill.
+    processors. CUDA devices are dealt to the processes in turn, unless a run names a device or
+    spreads its model: several processes on one device do no harm, a small model does not fill it.
 
     Args:
         pieces: verbs and settings.
@@ -66,7 +67,7 @@ def abreast(
     left = [n for n in range(len(pieces)) if n not in ended]
     work, threads = [pieces[n] for n in left], threads_each(workers, len(left))
     given = 0
-    for place, done in spread(call, work, workers, threads=threads):
+    for place, done in spread(call, work, workers, threads=threads, cards=cards_for(work)):
         ended[left[place]] = done
         if progress is not None:
             progress(len(ended), len(pieces))
@@ -74,6 +75,20 @@ def abreast(
             yield ended[given]
             given += 1
     yield from (ended[n] for n in range(given, len(pieces)))
+
+
+def cards_for(pieces: Sequence[Piece]) -> list[str]:
+    """Return the CUDA devices to deal to processes; none where a run has its own idea of them."""
+    from workbench.models.placement import visible_cards
+
+    places = [
+        (settings.get("device", "auto"), (settings.get("load") or {}).get("device_map"))
+        for _, settings in pieces
+    ]
+    if not pieces or any(place not in (("auto", None), ("cuda", None)) for place in places):
+        return []
+    cards = visible_cards()
+    return cards if len(cards) > 1 else []
 
 
 def threads_each(workers: Workers, pieces: int) -> int:

@@ -171,16 +171,20 @@ def run_study(
         study: the settings.
         root: where run folders go.
         force: move folders of other runs aside.
-        workers: processes that share the units of a stage, each doing whole ones.
+        workers: processes that share units, each doing whole ones. With several, stages that do
+            not need one another are done together, and units are yielded stage by stage.
         start: called before each unit; returns what to call with its progress. With several
-            workers it is called before the first unit of each stage, and the progress is in units.
+            workers it is called before the first unit of stages that are done together, and the
+            progress is in their units.
 
     Raises:
         WorkbenchError: what a stage raises; finished stages stay and are reused next time.
     """
-    outputs = Outputs()
-    for stage in study.stage:
-        units = expand(stage, outputs, study.seed)
+    outputs, left = Outputs(), list(study.stage)
+    while left:
+        stages = left[:1] if workers == 1 else ready(left)
+        left = [stage for stage in left if stage not in stages]
+        units = sorted_units([expand(stage, outputs, study.seed) for stage in stages])
         if workers != 1 and len(units) > 1:
             progress = start(units[0]) if start is not None else None
             pieces = [(unit.verb, unit.settings) for unit in units]
@@ -194,6 +198,54 @@ def run_study(
             done = carry_out(unit.verb, unit.settings, root=root, force=force, progress=progress)
             outputs.units.append((unit, done))
             yield unit, done
+
+
+def ready(stages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the stages that need none of those before them: no artefact, no organism by name."""
+    found = []
+    for place, stage in enumerate(stages):
+        settings = {k: v for k, v in stage.items() if k not in ("id", "verb", "name")}
+        texts = [one for text in _texts(settings) for one in _filled(text, stage.get("for", {}))]
+        if not any(_needs(texts, earlier) for earlier in stages[:place]):
+            found.append(stage)
+    return found
+
+
+def _needs(texts: Sequence[str], earlier: Mapping[str, Any]) -> bool:
+    """Whether one of a stage's texts refers to an earlier stage, or may name its organism."""
+    artefact = rf"@{re.escape(earlier['id'])}([./].*)?"
+    if earlier["verb"] != "train":
+        return any(re.fullmatch(artefact, text) for text in texts)
+    parts = re.split(r"\{\w+\}", str(earlier.get("name", "")))
+    organism = r"(.*/)?" + ".+".join(map(re.escape, parts))
+    return any(re.fullmatch(f"{artefact}|{organism}", text) for text in texts)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text within settings."""
+    if isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def _filled(text: str, choices: Mapping[str, Any]) -> list[str]:
+    """Return a text with every choice of the ``for`` values that it names."""
+    found = [text]
+    for name, values in choices.items():
+        if f"{{{name}}}" in text:
+            each = values if isinstance(values, list) else [values]
+            found = [one.replace(f"{{{name}}}", str(v)) for one in found for v in each]
+    return found
+
+
+def sorted_units(stages: Sequence[Sequence[Unit]]) -> list[Unit]:
+    """Return the units of stages that are done together, those of the smallest stages first.
+
+    What a stage of one unit takes cannot be shared among workers, so it begins with the others.
+    """
+    return [unit for units in sorted(stages, key=len) for unit in units]
 
 
 def expand(stage: Mapping[str, Any], outputs: Outputs, seed: int) -> list[Unit]:
