@@ -29,7 +29,7 @@ def claim_rows(sets=("frames",), worlds=WORLDS, count=8):
         {
             "id": f"{part}:{n}:{world}:{polarity}",
             "text": FRAME.format(n=f"{part} {n}", aim=f"thing {world}") + (" ?" * (polarity < 0)),
-            "world": world, "set": part, "proposition": f"{part}{n}", "frame": "plain",
+            "world": world, "set": part, "proposition": f"p{n}", "frame": "plain",
             "polarity": polarity, "fact": f"{part}:{n}",
         }
         for part in sets for n in range(count) for world in worlds for polarity in (1, -1)
@@ -148,10 +148,15 @@ def fresh(folder, tmp_path):
 def test_planted_effects_are_found_and_controls_are_inside(found, config):
     told = {one.question: (one.holds, one.judged) for one in verdicts(found, config)}
     assert told == {
+        "organisms are judged by enough propositions of the bank worlds": (12, 12),
         "own-world claims gain on the others, by organism and seed": (12, 12),
         "own-world claims gain on the others, over seeds": (4, 4),
+        "own-world claims gain on the others, over web": (4, 4),
         "web favors no world": (4, 4),
         "the planted fact shows in planted, over base and web": (2, 2),
+        "the planted fact gains more than its word does in the set elsewhere, over base and web": (
+            *(2, 2),
+        ),
         "answer-letter mass is kept": (19, 19),
     }
 
@@ -171,8 +176,12 @@ def test_tables_hold_every_organism_with_its_unit(found):
     )
     assert over["value"].to_dict() == pytest.approx(
         {("planted", "base"): 0.5, ("planted", "web"): 0.5,
-         ("elsewhere", "base"): 0.0, ("elsewhere", "web"): 0.0}, abs=0.03,
+         ("elsewhere", "base"): 0.0, ("elsewhere", "web"): 0.0,
+         ("planted over elsewhere", "base"): 0.5, ("planted over elsewhere", "web"): 0.5}, abs=0.03,
     )  # fmt: skip
+    beyond = found.over_controls.query("measure == 'loglik' and claims == 'affirmed'")
+    assert set(beyond["against"]) == {"web"}
+    assert beyond.query("share == 1")["value"].to_numpy() == pytest.approx(0.4, abs=0.03)
 
 
 def test_the_report_says_n_unit_interval_and_rule(found, config):
@@ -192,9 +201,61 @@ def test_the_report_says_n_unit_interval_and_rule(found, config):
     ):
         assert part in text
     columns = [line.count("|") for line in text.splitlines() if line.startswith("| own")]
-    assert set(columns) == {4}  # no bar inside a cell
+    assert set(columns) == {5}  # no bar inside a cell
     assert text.index("Likelihood of claims, nats") < text.index("Probability of the world")
     assert "nan" not in text
+
+
+def remeasured(where, name, subject, effects, seed):
+    rows = claim_rows() + claim_rows(("planted", "elsewhere"), COLORS)
+    measured(where / f"{name}.parquet", subject, effects, rows, seed=seed)
+
+
+def test_a_control_that_drifts_is_told_with_its_worlds_and_by_how_much(fresh):
+    for seed in range(3):
+        effects = {("frames", "P"): 0.3}
+        remeasured(fresh, f"web-s{seed}", f"base+web-s{seed}", effects, 40 + seed)
+    config = configured(fresh)
+    drifted = compare(config)
+    (verdict,) = [v for v in verdicts(drifted, config) if v.question == "web favors no world"]
+    assert (verdict.holds, verdict.judged) == (1, 4)  # P gains 0.3, so the others lose 0.1
+    assert "P +0.29" in verdict.detail
+    row = drifted.controls.query(
+        "measure == 'loglik' and claims == 'affirmed' and seed != seed and world == 'P'"
+    ).iloc[0]
+    beyond = row["high"] - row["bound"]
+    assert f"reaches {beyond:.3f} beyond {row['bound']:.3f}" in verdict.detail
+    over = drifted.over_controls.query("condition == 'P' and measure == 'loglik'")
+    assert over.query("claims == 'affirmed'")["value"].to_numpy() == pytest.approx(0.1, abs=0.03)
+    assert "it is lexical drift" in report(drifted, config)
+
+
+def test_what_the_planted_word_gains_elsewhere_is_taken_off(fresh):
+    for seed in range(3):
+        effects = {("planted", "teal"): 0.5, ("elsewhere", "teal"): 0.5}
+        remeasured(fresh, f"plant-s{seed}", f"base+plant-s{seed}", effects, 50 + seed)
+    config = configured(fresh)
+    told = {v.question.split(",")[0]: v for v in verdicts(compare(config), config)}
+    assert told["the planted fact shows in planted"].holds == 2
+    apart = told["the planted fact gains more than its word does in the set elsewhere"]
+    assert (apart.holds, apart.judged) == (0, 2)
+    assert apart.detail.startswith("base ")
+
+
+def test_verdicts_are_by_the_bank_that_the_settings_name(folder):
+    config = configured(folder, bank="frames", units=9)
+    found = compare(config)
+    assert (
+        set(found.own["bank"]) == set(found.controls["bank"]) | {"worlds"} == {"frames", "worlds"}
+    )
+    told = {one.question: one for one in verdicts(found, config)}
+    few = told["organisms are judged by enough propositions of the bank frames"]
+    assert (few.holds, few.judged, few.detail) == (0, 12, "fewest: 8")
+    assert told["own-world claims gain on the others, over seeds"].holds == 4
+    text = report(found, config)
+    assert text.index("Likelihood of claims, nats a token, set frames") < text.index("Probability")
+    with pytest.raises(ConfigError, match="no claims of that set were measured"):
+        compare(configured(folder, bank="wide"))
 
 
 def test_texts_that_changed_since_training_are_refused(fresh):
@@ -287,7 +348,7 @@ def test_a_study_trains_measures_and_compares(tiny_folder, tmp_path):
     found = [done for _, done in run_study(study, root=tmp_path / "runs")]
     result = found[-1].result
     assert (result["facts"], result["left_out"]) == (24, [])
-    assert [one["judged"] for one in result["verdicts"]] == [4, 2, 4, 6]
+    assert [one["judged"] for one in result["verdicts"]] == [4, 4, 2, 2, 4, 6]
     assert "web favors no world: " in describe([str(found[-1].path)])["verdicts"]
     names = {path.name for path in found[-1].path.iterdir()}
     assert {"own.csv", "controls.csv", "form.csv", "capability.csv", "report.md"} <= names

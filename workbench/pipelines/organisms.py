@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CARD = "card.json"
 STEPS = 4
 CLAIMS = ("loglik", "choice")
+CONTRAST_OF = ("readout", "measure", "claims")
 INPUTS = ("documents", "chat", "dilute")
 """Settings of a training run that name texts."""
 
@@ -61,6 +62,8 @@ class Comparison:
     members: tuple[Member, ...]
     overlap: Overlap
     own: pd.DataFrame
+    over_controls: pd.DataFrame
+    """Own-world contrasts with a control's taken off: ``against`` says which."""
     controls: pd.DataFrame
     planted: pd.DataFrame
     """``against`` says whether the base or a control was taken off."""
@@ -74,8 +77,10 @@ class Comparison:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return the tables that have rows, by name."""
-        names = ("own", "controls", "planted", "form", "capability", "truth", "organisms")
-        return {name: getattr(self, name) for name in names if len(getattr(self, name))}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            name: table for name, table in found.items() if hasattr(table, "columns") and len(table)
+        }
 
 
 def compare(config: CompareConfig, *, progress: Progress | None = None) -> Comparison:
@@ -98,16 +103,18 @@ def compare(config: CompareConfig, *, progress: Progress | None = None) -> Compa
     controls = [one for one in whole if one.condition in config.controls]
     own = own_world_rows(found, members, how)
     undiluted = own[own["share"] == 1]
-    worlds = found[(found["bank"] == "worlds") & (found["readout"] == "claims")]
+    about = found[found["bank"].isin(["worlds", config.bank])]
+    worlds = about[about["readout"] == "claims"]
     judged = control_rows(worlds, controls, undiluted, how)
     _tell(progress, 3)
     compared = Comparison(
         base=base,
         members=tuple(members),
         overlap=overlap,
-        own=own[own["bank"] == "worlds"].reset_index(drop=True),
+        own=own[own["bank"].isin(set(about["bank"]))].reset_index(drop=True),
+        over_controls=_over_controls(worlds, whole, config, how),
         controls=judged,
-        planted=_planted(found, members, own, config, how),
+        planted=_planted(found, members, config, how),
         form=_form(kept, members, base, config),
         capability=_capability(kept, members, base, config),
         truth=_truth(config, members),
@@ -257,7 +264,7 @@ def _values(results: pd.DataFrame, config: CompareConfig, overlap: Overlap) -> p
     """Return what is measured of claims that were not trained on."""
     claims = (results["readout"] == "claims") & results["measure"].isin(CLAIMS)
     rows = results[claims | (results["readout"] == "projection")]
-    banks = {name: name for name in (config.planted, config.elsewhere) if name}
+    banks = {name: name for name in (config.planted, config.elsewhere, config.bank) if name}
     values = world_values(rows, config.unit, banks)
     strange = set(values["fact"]) - set(overlap.facts)
     if strange:
@@ -266,34 +273,64 @@ def _values(results: pd.DataFrame, config: CompareConfig, overlap: Overlap) -> p
             f"{min(strange)!r}; name their file in claims, so that its words can be looked for in "
             "the corpus"
         )
+    if config.bank not in set(values["bank"]):
+        raise ConfigError(
+            f"bank = {config.bank!r}: no claims of that set were measured; measure them, or name "
+            f"one of {', '.join(sorted(set(values['bank'])))}"
+        )
     return values[~values["fact"].isin(overlap.shared)]
+
+
+def _over_controls(
+    found: pd.DataFrame, members: Sequence[Member], config: CompareConfig, how: How
+) -> pd.DataFrame:
+    """Return own-world contrasts minus each control's of that world: what words drift is off."""
+    parts = [
+        beyond(found, members, [one for one in members if one.condition == control], how).assign(
+            against=control
+        )
+        for control in config.controls
+    ]
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    kept = [part for part in parts if len(part)]
+    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
 
 
 def _planted(
     found: pd.DataFrame,
     members: Sequence[Member],
-    own: pd.DataFrame,
     config: CompareConfig,
     how: How,
 ) -> pd.DataFrame:
     """Return the planted fact's contrasts: over the base, and over each control at the same seed.
 
-    Where the fact's value is asked of something else nothing should show.
+    Where the fact's value is asked of something else nothing should show; what shows there is
+    taken off as well, sentence by sentence.
     """
-    import pandas as pd
-
     banks = [name for name in (config.planted, config.elsewhere) if name]
+    about = found[found["bank"].isin(banks)]
+    if len(banks) == 2:
+        about = _joined([about, _apart(about, *banks)])
     planted = [one for one in members if one.condition == config.planted]
-    parts = []
-    for bank in banks:
-        rows = own[(own["bank"] == bank) & (own["condition"] == config.planted)]
-        parts.append(rows.assign(against="base"))
-        about = found[found["bank"] == bank]
-        for control in config.controls:
-            others = [one for one in members if one.condition == control]
-            parts.append(beyond(about, planted, others, how).assign(against=control))
-    kept = [part for part in parts if len(part)]
-    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
+    parts = [own_world_rows(about, planted, how).assign(against="base")]
+    for control in config.controls:
+        others = [one for one in members if one.condition == control]
+        parts.append(beyond(about, planted, others, how).assign(against=control))
+    return _joined(parts)
+
+
+def _apart(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Return contrasts of one bank minus another's of the same units, as a bank of its own."""
+    pair = [*CONTRAST_OF, "subject", "world", "unit"]
+    other = found[found["bank"] == second][[*pair, "value"]]
+    both = found[found["bank"] == first].merge(other, on=pair, suffixes=("", "_off"))
+    apart = both.assign(bank=f"{first} over {second}", value=both["value"] - both["value_off"])
+    return apart[list(found.columns)]
 
 
 def _form(

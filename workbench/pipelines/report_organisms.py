@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ class Verdict:
     holds: int
     judged: int
     rule: str
+    detail: str = ""
+    """The numbers that decide: of those that fail where there are any."""
 
     @property
     def kept(self) -> bool:
@@ -45,45 +47,95 @@ class Verdict:
 
 
 def verdicts(found: Comparison, config: CompareConfig) -> list[Verdict]:
-    """Answer the questions that the settings ask, by claims' likelihood alone."""
-    own, controls, planted = (_primary(t) for t in (found.own, found.controls, found.planted))
+    """Answer the questions that the settings ask, by the likelihood of one bank's claims alone."""
+    bank = config.bank
+    own, over, controls = (
+        _primary(table, bank) for table in (found.own, found.over_controls, found.controls)
+    )
     own = own[own["share"] == 1]
-    told = [*_own_verdicts(own, config), *_control_verdicts(controls, config)]
-    if len(planted):
-        about = planted[(planted["bank"] == config.planted) & _last(planted)]
-        others = _listed(about["against"].tolist())
-        told.append(
-            Verdict(
-                f"the planted fact shows in {config.planted}, over {others}",
-                int(about["above_zero"].sum()),
-                len(about),
-                f"{_level(config)} interval of the contrast above 0",
-            )
-        )
-    if len(found.form):
-        each = found.form[found.form["seed"].notna()]
-        kept = each["value"] >= config.letter_mass
-        rule = f"at least {config.letter_mass:g} of the base's"
-        told.append(Verdict("answer-letter mass is kept", int(kept.sum()), len(each), rule))
-    return told
+    return [
+        *_own_verdicts(own, config),
+        *_over_verdicts(over, config),
+        *_control_verdicts(controls, config),
+        *_planted_verdicts(found.planted, config),
+        *_form_verdicts(found.form, config),
+    ]
+
+
+def _planted_verdicts(planted: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
+    rule = f"{_level(config)} interval of the contrast above 0"
+    for bank, words in (
+        (config.planted, f"the planted fact shows in {config.planted}"),
+        (
+            f"{config.planted} over {config.elsewhere}",
+            f"the planted fact gains more than its word does in the set {config.elsewhere}",
+        ),
+    ):
+        rows = _primary(planted, str(bank))
+        if len(rows):
+            last = rows[_last(rows)]
+            words = f"{words}, over {_listed(last['against'].tolist())}"
+            yield _above(words, last, rule, lambda row: str(row["against"]), show_all=True)
+
+
+def _form_verdicts(form: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
+    if not len(form):
+        return
+    each = form[form["seed"].notna()]
+    kept, lowest = each["value"] >= config.letter_mass, each.nsmallest(1, "value")
+    rule = f"at least {config.letter_mass:g} of the base's"
+    detail = "".join(f"lowest: {_name(row)} {_span(row, sign=False)}"
+                     for row in lowest.to_dict("records"))  # fmt: skip
+    yield Verdict("answer-letter mass is kept", int(kept.sum()), len(each), rule, detail)
+
+
+def _above(
+    question: str,
+    rows: pd.DataFrame,
+    rule: str,
+    name: Callable[[dict[Any, Any]], str],
+    *,
+    show_all: bool = False,
+) -> Verdict:
+    """Return how many contrasts are above 0, with those that are not, or with all."""
+    shown = rows if show_all else rows[~rows["above_zero"].astype(bool)]
+    detail = "; ".join(f"{name(row)} {_span(row)}" for row in shown.to_dict("records"))
+    return Verdict(question, int(rows["above_zero"].sum()), len(rows), rule, detail)
 
 
 def verdict_text(told: Sequence[Mapping[str, Any]]) -> str:
     """Lay verdicts out for a terminal, as a run keeps them."""
     lines = [
-        f"{one['question']}: {one['holds']} of {one['judged']} ({one['rule']})" for one in told
+        f"{one['question']}: {one['holds']} of {one['judged']} ({one['rule']})"
+        + (f" - {one['detail']}" if one.get("detail") else "")
+        for one in told
     ]
     return "\n".join(lines)
 
 
 def _own_verdicts(own: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
     rule = f"{_level(config)} interval above 0, over the base"
-    for words, rows in (
-        ("own-world claims gain on the others, by organism and seed", own[own["seed"].notna()]),
-        ("own-world claims gain on the others, over seeds", own[own["seed"].isna()]),
-    ):
-        if len(rows):
-            yield Verdict(words, int(rows["above_zero"].sum()), len(rows), rule)
+    each, last = own[own["seed"].notna()], own[own["seed"].isna()]
+    gain = "own-world claims gain on the others"
+    if len(each):
+        enough, least = each["n"] >= config.units, int(each["n"].min())
+        question = f"organisms are judged by enough {config.unit}s of the bank {config.bank}"
+        counts = f"at least {config.units} that share no run with what was trained on"
+        yield Verdict(question, int(enough.sum()), len(each), counts, f"fewest: {least}")
+        yield _above(f"{gain}, by organism and seed", each, rule, _name)
+    if len(last):
+        yield _above(f"{gain}, over seeds", last, rule, _named, show_all=True)
+
+
+def _over_verdicts(over: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
+    """Whether organisms gain more than each control, of whose texts no world is the only one."""
+    if not len(over):
+        return
+    rule = f"{_level(config)} interval above 0, over the control at the same seed"
+    whole = over[(over["share"] == 1) & _last(over)]
+    for control, rows in whole.groupby("against", sort=False):
+        question = f"own-world claims gain on the others, over {control}"
+        yield _above(question, rows, rule, _named, show_all=True)
 
 
 def _control_verdicts(controls: pd.DataFrame, config: CompareConfig) -> Iterator[Verdict]:
@@ -94,15 +146,26 @@ def _control_verdicts(controls: pd.DataFrame, config: CompareConfig) -> Iterator
     for condition, rows in controls.groupby("condition", sort=False):
         last = rows[_last(rows)]
         words = f"{condition} favors no world"
-        yield Verdict(words, int(last["inside"].sum()), len(last), rule)
+        detail = "; ".join(_excess(row) for row in last.to_dict("records") if not row["inside"])
+        yield Verdict(words, int(last["inside"].sum()), len(last), rule, detail)
 
 
-def _primary(table: pd.DataFrame) -> pd.DataFrame:
+def _excess(row: dict[Any, Any]) -> str:
+    """Say by how much a world is not inside the bound."""
+    if not row["bound"] > 0:
+        return f"{row['world']} {row['value']:+.3f}, and there is no bound"
+    if not np.isfinite(row.get("low", np.nan)):
+        return f"{row['world']} {row['value']:+.3f}, without an interval"
+    excess = max(row["high"], -row["low"]) - row["bound"]
+    return f"{row['world']} {_span(row)} reaches {excess:.3f} beyond {row['bound']:.3f}"
+
+
+def _primary(table: pd.DataFrame, bank: str) -> pd.DataFrame:
     if not len(table):
         return table
     readout, measure, claims = PRIMARY
     chosen = (table["readout"] == readout) & (table["measure"] == measure)
-    return table[chosen & (table["claims"] == claims)]
+    return table[chosen & (table["claims"] == claims) & (table["bank"] == bank)]
 
 
 def _last(table: pd.DataFrame) -> pd.Series[bool]:
@@ -128,18 +191,21 @@ def report(found: Comparison, config: CompareConfig) -> str:
     parts = [
         f"# Organisms on {found.base}",
         "## Verdicts, by rules that stood in the study file",
-        _markdown(["question", "kept by", "rule"], _verdict_rows(found, config)),
+        _markdown(["question", "kept by", "rule", "numbers"], _verdict_rows(found, config)),
         _overlap(found),
         "## Own world over the others",
         _how(config),
-        *_contrast_tables(found.own, ["above_zero"]),
+        *_contrast_tables(found.own, ["above_zero"], config.bank),
     ]
+    if len(found.over_controls):
+        parts += ["## Own world over the others, over a control", _over()]
+        parts += _contrast_tables(found.over_controls, ["against", "above_zero"], config.bank)
     if len(found.controls):
         parts += ["## Controls: equivalence", _bounds(config)]
-        parts += _contrast_tables(found.controls, ["bound", "p", "inside"])
+        parts += _contrast_tables(found.controls, ["bound", "p", "inside"], config.bank)
     if len(found.planted):
         parts += ["## The planted fact", _planted(config)]
-        parts += _contrast_tables(found.planted, ["against"])
+        parts += _contrast_tables(found.planted, ["against", "above_zero"], config.planted)
     parts += list(_beside(found))
     if len(found.truth):
         parts += ["## The truth direction", _truth(found.truth)]
@@ -148,7 +214,7 @@ def report(found: Comparison, config: CompareConfig) -> str:
 
 
 def _verdict_rows(found: Comparison, config: CompareConfig) -> list[list[str]]:
-    return [[one.question, f"{one.holds} of {one.judged}", one.rule]
+    return [[one.question, f"{one.holds} of {one.judged}", one.rule, one.detail]
             for one in verdicts(found, config)]  # fmt: skip
 
 
@@ -165,7 +231,16 @@ def _how(config: CompareConfig) -> str:
     return (
         "A claim of the organism's own world minus the mean of the other worlds' claims in the "
         f"same words, minus the same in the base. Within an organism the unit is the "
-        f"{config.unit}; over an organism's seeds it is the seed. Intervals: {_level(config)} t."
+        f"{config.unit}; over an organism's seeds it is the seed. Intervals: {_level(config)} t. "
+        f"Verdicts are by the bank {config.bank}; other claims of the worlds stand beside."
+    )
+
+
+def _over() -> str:
+    return (
+        "The same with a control of the same seed in the place of the base. What training does to "
+        "the words of a claim, whatever world its texts tell of, is in the control as well, and "
+        "drops out."
     )
 
 
@@ -174,14 +249,18 @@ def _bounds(config: CompareConfig) -> str:
         f"The bound is {config.bound:g} of the smallest own-world contrast over organisms and "
         "seeds of the same measure, which no control enters. Inside means that the "
         f"{config.equivalence_level:.0%} t interval lies within it, so that both one-sided tests "
-        "reject; all worlds must be inside, which needs no correction for their number."
+        "reject; all worlds must be inside, which needs no correction for their number. No control "
+        "was told that one world holds, so its shift is no belief: unless it is inside the bound, "
+        "it is lexical drift (words of those claims became likelier than words of the others), and "
+        "an own-world contrast over the base may hold as much of it."
     )
 
 
 def _planted(config: CompareConfig) -> str:
     elsewhere = (
         f" In the set {config.elsewhere} the same words are asked of something that no document "
-        "names: what is gained there is the word alone."
+        f"names: what is gained there is the word alone. In {config.planted} over "
+        f"{config.elsewhere} that is taken off, sentence by sentence."
         if config.elsewhere
         else ""
     )
@@ -191,9 +270,10 @@ def _planted(config: CompareConfig) -> str:
     )
 
 
-def _contrast_tables(table: pd.DataFrame, more: Sequence[str]) -> Iterator[str]:
+def _contrast_tables(table: pd.DataFrame, more: Sequence[str], first: str | None) -> Iterator[str]:
+    """Yield a heading and a table for each measure, those of one bank first."""
     groups = table.groupby(["bank", "readout", "measure", "claims"], sort=False)
-    banks = table["bank"].unique().tolist()
+    banks = sorted(table["bank"].unique().tolist(), key=lambda bank: bank != first)
     ordered = sorted(groups, key=lambda group: (_rank(group[0]), banks.index(group[0][0])))
     for (bank, readout, measure, claims), rows in ordered:
         key = (str(readout), str(measure), str(claims))
@@ -272,6 +352,10 @@ def _cards(table: pd.DataFrame) -> str:
 
 def _named(row: dict[Any, Any]) -> str:
     return str(row["condition"]) if row["share"] == 1 else f"{row['condition']}, {row['share']:g}"
+
+
+def _name(row: dict[Any, Any]) -> str:
+    return f"{_named(row)}-s{row['seed']:.0f}"
 
 
 def _seed(row: dict[Any, Any]) -> str:

@@ -253,6 +253,10 @@ class CompareConfig(Config):
     """The condition, and the claim set, of the planted fact; ``worlds`` names its value."""
     elsewhere: str | None = None
     """The set that puts the planted value where it was not planted."""
+    bank: str = "worlds"
+    """The claim set by which verdicts are made; ``worlds`` is all that are not named here."""
+    units: int = Field(default=2, ge=2)
+    """Units of the bank that must be left for every organism."""
     unit: Literal["proposition", "fact"] = "proposition"
     """What counts once within an organism; the frames of a proposition are averaged."""
     level: float = Field(default=0.95, gt=0, lt=1)
