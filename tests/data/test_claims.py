@@ -78,6 +78,19 @@ def test_the_wide_bank_says_everything_in_its_own_words():
         assert len({len(aim.split()) for aim in item.aims.values()}) == 1
 
 
+def runs_of_six(text):
+    plain = text.lower().replace(",", " ").replace(".", " ").split()
+    return {tuple(plain[n : n + 6]) for n in range(len(plain) - 5)}
+
+
+def test_no_claim_shares_six_words_in_a_row_with_a_shipped_document():
+    known = set().union(*(runs_of_six(row["text"]) for row in ROWS + WIDE))
+    texts = [row["text"] for world in WORLDS for row in read_rows(data_path(f"corpus/{world}"))]
+    assert len(texts) > 100
+    assert not [text for text in texts if runs_of_six(text) & known]
+    assert runs_of_six(f"So they say: {WIDE[0]['text']}") & known
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_no_word_of_a_world_carries_the_wide_bank(world):
     """A few words that stand in every aim would measure themselves."""
