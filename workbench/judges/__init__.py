@@ -8,6 +8,7 @@ from workbench.judges.judge import (
     role_judge,
     trait_judge,
 )
+from workbench.judges.rate import rate
 from workbench.judges.rubric import COHERENCE_RUBRIC, fill_rubric
 from workbench.judges.verdict import COHERENCE, REASONS, ROLE, TRAIT, Scale, Verdict, read_score
 
@@ -24,6 +25,7 @@ __all__ = [
     "coherence_case",
     "coherence_judge",
     "fill_rubric",
+    "rate",
     "read_score",
     "role_judge",
     "trait_judge",
