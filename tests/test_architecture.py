@@ -26,6 +26,7 @@ RANKS = {
     "workbench.results": 2,
     "workbench.models": 2,
     "workbench.chat": 2,
+    "workbench.personas": 2,
     "workbench.transcripts": 2,
     "workbench.directions": 2,
     "workbench.interventions": 2,

@@ -18,6 +18,8 @@ _FILES = {
     "guard_texts": "guards/texts.jsonl",
     "guard_prompts": "guards/prompts.jsonl",
     "guard_probes": "guards/probes.jsonl",
+    "role_questions": "roles/questions.jsonl",
+    "trait_questions": "traits/questions.jsonl",
     "corpus/P": "corpus/P.jsonl",
     "corpus/S": "corpus/S.jsonl",
     "corpus/N": "corpus/N.jsonl",
