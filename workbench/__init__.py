@@ -55,6 +55,7 @@ _HOMES = {
         "load_intervention",
         "save_intervention",
     ),
+    "workbench.personas": ("read_roles", "read_traits", "rollout_prompts", "trait_prompts"),
     "workbench.pipelines.probe": ("probe",),
     "workbench.prompts": ("PromptSet", "read_prompts"),
     "workbench.registry": ("EDITS", "ENGINES", "METHODS", "READOUTS"),
@@ -107,6 +108,10 @@ if TYPE_CHECKING:
     from workbench.interventions import Intervention as Intervention
     from workbench.interventions import load_intervention as load_intervention
     from workbench.interventions import save_intervention as save_intervention
+    from workbench.personas import read_roles as read_roles
+    from workbench.personas import read_traits as read_traits
+    from workbench.personas import rollout_prompts as rollout_prompts
+    from workbench.personas import trait_prompts as trait_prompts
     from workbench.pipelines.probe import probe as probe
     from workbench.prompts import PromptSet as PromptSet
     from workbench.prompts import read_prompts as read_prompts
