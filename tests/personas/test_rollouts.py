@@ -90,3 +90,13 @@ def test_an_assistant_is_named_by_the_trait_its_antonym_or_helpful(antonym, said
     first, second = trait_prompts([trait], QUESTIONS.take([0]), assistant=True).items
     assert first[0]["content"] == "You are a curt assistant. Cut."
     assert second[0]["content"] == f"You are {said} assistant. Go on."
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["an honest", "a humorous", "an unassuming", "a utilitarian", "a euphoric", "an obedient"],
+)
+def test_the_article_follows_the_sound(said):
+    trait = Trait(said.split()[1], "", ("Be.",), ("Be not.",), RUBRIC)
+    first = trait_prompts([trait], QUESTIONS.take([0]), assistant=True).items[0]
+    assert first[0]["content"] == f"You are {said} assistant. Be."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from workbench.prompts import PromptSet
 
 JOIN = "\n\n"
 HELPFUL = "helpful"
+_VOWEL = re.compile(r"(?!uni[vqft]|use|usu|uti|eu|one)[aeiou]|hon|hour|heir")
+"""How a word begins that sounds as if it began with a vowel."""
 
 
 def rollout_prompts(
@@ -133,7 +136,7 @@ def _poles(trait: Trait, wanted: int | None, assistant: bool) -> Iterator[dict[s
 
 
 def _assistant(adjective: str) -> str:
-    article = "an" if adjective[0] in "aeiou" else "a"
+    article = "an" if _VOWEL.match(adjective.lower()) else "a"
     return f"You are {article} {spoken(adjective)} assistant."
 
 
