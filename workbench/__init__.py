@@ -33,10 +33,14 @@ _HOMES = {
         "layer_similarity",
         "open_directions",
         "open_map",
+        "persona_axes",
+        "persona_cosines",
+        "persona_space",
         "residualise",
         "save_directions",
         "save_map",
         "thresholds",
+        "trait_vectors",
     ),
     "workbench.directions.exchange": ("export_directions", "import_directions"),
     "workbench.engine.preview": ("preview",),
@@ -61,6 +65,7 @@ _HOMES = {
     "workbench.registry": ("EDITS", "ENGINES", "METHODS", "READOUTS"),
     "workbench.results": ("summarize",),
     "workbench.sweeps": ("sweep",),
+    "workbench.transcripts": ("Transcripts", "read_transcripts", "write_transcripts"),
     "workbench.types": ("LayerEdit", "Measurement", "ModelRef", "Read", "Request", "Subject"),
     "workbench.worlds": ("equivalence",),
 }
@@ -90,10 +95,14 @@ if TYPE_CHECKING:
     from workbench.directions import layer_similarity as layer_similarity
     from workbench.directions import open_directions as open_directions
     from workbench.directions import open_map as open_map
+    from workbench.directions import persona_axes as persona_axes
+    from workbench.directions import persona_cosines as persona_cosines
+    from workbench.directions import persona_space as persona_space
     from workbench.directions import residualise as residualise
     from workbench.directions import save_directions as save_directions
     from workbench.directions import save_map as save_map
     from workbench.directions import thresholds as thresholds
+    from workbench.directions import trait_vectors as trait_vectors
     from workbench.directions.exchange import export_directions as export_directions
     from workbench.directions.exchange import import_directions as import_directions
     from workbench.engine.preview import preview as preview
@@ -121,6 +130,9 @@ if TYPE_CHECKING:
     from workbench.registry import READOUTS as READOUTS
     from workbench.results import summarize as summarize
     from workbench.sweeps import sweep as sweep
+    from workbench.transcripts import Transcripts as Transcripts
+    from workbench.transcripts import read_transcripts as read_transcripts
+    from workbench.transcripts import write_transcripts as write_transcripts
     from workbench.types import LayerEdit as LayerEdit
     from workbench.types import Measurement as Measurement
     from workbench.types import ModelRef as ModelRef

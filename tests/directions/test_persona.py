@@ -315,6 +315,12 @@ def test_vectors_from_elsewhere_give_the_same_axis(space):
         PersonaSpace(space.roles, space.axis)
 
 
+def test_sums_do_not_depend_on_how_many_rows_are_taken_at_a_time(acts, space, monkeypatch):
+    monkeypatch.setattr("workbench.directions.rollouts.CHUNK_CELLS", 7 * D)
+    again = persona_space(acts, judge="stand-in")
+    np.testing.assert_allclose(again.roles.vectors, space.roles.vectors, rtol=1e-6)
+
+
 def test_what_cannot_be_a_persona_space_is_named(acts):
     def changed(**columns):
         return replace(acts, columns={**acts.columns, **columns})

@@ -13,8 +13,8 @@ from workbench.types import ActivationsLike, ndarray
 
 UNJUDGED = "none"
 """The judge's name where nobody judged, so that every rollout counts."""
-CHUNK = 16_384
-"""Rows that are widened to float64 at a time."""
+CHUNK_CELLS = 1 << 24
+"""Numbers that are widened to float64 at a time."""
 
 
 def scores_of(
@@ -77,8 +77,8 @@ def mean_weights(group: Shaped[ndarray, " n"], k: int) -> csr_matrix:
 def weighted_sums(values: Float[ndarray, "n d"], weights: csr_matrix) -> Float[ndarray, "k d"]:
     """Return ``weights @ values`` in float64, some rows at a time."""
     total = np.zeros((weights.shape[0], values.shape[1]))
-    by_row = weights.tocsc()
-    for start in range(0, len(values), CHUNK):
-        rows = slice(start, start + CHUNK)
+    by_row, size = weights.tocsc(), max(1, CHUNK_CELLS // values.shape[1])
+    for start in range(0, len(values), size):
+        rows = slice(start, start + size)
         total += by_row[:, rows] @ values[rows].astype(np.float64)
     return total

@@ -20,7 +20,7 @@ from workbench.directions.rollouts import (
     tally,
     weighted_sums,
 )
-from workbench.directions.rows import read_items
+from workbench.directions.rows import count_items, read_items
 from workbench.errors import ConfigError
 from workbench.types import ActivationsLike, ndarray
 
@@ -208,7 +208,7 @@ def _vectors(
     rows, number = rows[number >= 0], number[number >= 0]
     share = 1 / np.bincount(number)[number]
     cells = (np.concatenate([number, number]), rows.T.reshape(-1))
-    values = read_items(acts, layers[0])
-    weights = csr_matrix((np.concatenate([share, -share]), cells), shape=(len(kept), len(values)))
+    shape = (len(kept), count_items(acts))
+    weights = csr_matrix((np.concatenate([share, -share]), cells), shape=shape)
     parts = [weighted_sums(read_items(acts, layer), weights) for layer in layers]
     return np.stack(parts, axis=1)
