@@ -26,7 +26,7 @@ from workbench.directions.persona import (
     check_floor,
     persona_space,
 )
-from workbench.directions.persona_axes import coordinates, persona_axes, persona_cosines
+from workbench.directions.persona_map import coordinates, persona_axes, persona_cosines
 from workbench.errors import ConfigError, MismatchError, UnknownNameError
 from workbench.interventions import Intervention
 from workbench.linalg import cosine, random_band

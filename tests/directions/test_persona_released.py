@@ -8,7 +8,7 @@ from planted import STAMP
 import workbench as wb
 from workbench.directions.exchange import released_caps
 from workbench.directions.persona import PersonaSpace
-from workbench.directions.persona_axes import persona_axes, persona_cosines
+from workbench.directions.persona_map import persona_axes, persona_cosines
 from workbench.interventions import Intervention
 from workbench.linalg import cosine
 

@@ -17,7 +17,7 @@ from workbench.directions.map_fit import fit_map
 from workbench.directions.map_io import open_map, save_map
 from workbench.directions.nulls import CovarianceMatched, Isotropic, SeedPairs, SplitHalf
 from workbench.directions.persona import PersonaSpace, check_floor, persona_space
-from workbench.directions.persona_axes import coordinates, persona_axes, persona_cosines
+from workbench.directions.persona_map import coordinates, persona_axes, persona_cosines
 from workbench.directions.recipe import Recipe, read_recipe, shipped_recipes
 from workbench.directions.shifts import finetuning_shift, monitor, projection_difference
 from workbench.directions.similarity import cosines, layer_similarity, projection_correlations
