@@ -22,8 +22,8 @@ from workbench.interventions import (
 )
 from workbench.types import Arm, Batch, LayerEdit, Subject
 
-_EDITED: weakref.WeakKeyDictionary[nn.Module, list[Calls]] = weakref.WeakKeyDictionary()
-"""What follows the forwards of each model inside an ``intervene``, the outermost first."""
+_EDITED: weakref.WeakKeyDictionary[nn.Module, list[Editing]] = weakref.WeakKeyDictionary()
+"""What edits each model inside an ``intervene``, the outermost first."""
 
 
 @contextmanager
@@ -86,18 +86,17 @@ class Editing:
     ) -> None:
         self.log = EditLog() if log is None else log
         self._subject = subject
-        self._live = LiveEdits(subject, arms, self.log)
-        scopes = frozenset(key.scope for key in self._live.keys)
-        self._calls = Calls(subject.model, len(arms), self.log, spans, scopes)
+        self.live = LiveEdits(subject, arms, self.log)
+        scopes = frozenset(key.scope for key in self.live.keys)
+        self.calls = Calls(subject.model, len(arms), self.log, spans, scopes)
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> Editing:
-        calls = self._calls
         with ExitStack() as stack:
-            _EDITED.setdefault(self._subject.model, []).append(calls)
-            stack.callback(_EDITED[self._subject.model].remove, calls)
-            stack.enter_context(calls.followed())
-            stack.enter_context(self._live.acting(self._subject, calls.current_pass))
+            _EDITED.setdefault(self._subject.model, []).append(self)
+            stack.callback(_EDITED[self._subject.model].remove, self)
+            stack.enter_context(self.calls.followed())
+            stack.enter_context(self.live.acting(self._subject, self.calls.current_pass))
             self._stack = stack.pop_all()
         return self
 
@@ -112,14 +111,19 @@ class Editing:
             refuse_idle(self.log)
 
 
+def edits_on(subject: Subject) -> list[Editing]:
+    """Return what edits the model now, the outermost first."""
+    return list(_EDITED.get(subject.model, []))
+
+
 def is_edited(subject: Subject) -> bool:
     """Whether the model is inside an ``intervene``."""
-    return bool(_EDITED.get(subject.model))
+    return bool(edits_on(subject))
 
 
 def rows_together(subject: Subject) -> int:
     """Return how many rows must stay in one batch for every enclosing ``intervene``: its arms."""
-    return math.lcm(*(calls.n_arms for calls in _EDITED.get(subject.model, [])))
+    return math.lcm(*(editing.calls.n_arms for editing in edits_on(subject)))
 
 
 def refuse_lacking(subject: Subject, prompts: Sequence[Collection[str]]) -> None:
@@ -132,7 +136,7 @@ def refuse_lacking(subject: Subject, prompts: Sequence[Collection[str]]) -> None
     Raises:
         ConfigError: there is such a prompt; its number is told.
     """
-    for scope in sorted({s for calls in _EDITED.get(subject.model, []) for s in calls.scopes}):
+    for scope in sorted({s for editing in edits_on(subject) for s in editing.calls.scopes}):
         for number, present in enumerate(prompts):
             refuse_absent(scope, present, f"prompt {number}")
 
@@ -140,7 +144,7 @@ def refuse_lacking(subject: Subject, prompts: Sequence[Collection[str]]) -> None
 @contextmanager
 def undone_on_failure(subject: Subject) -> Iterator[None]:
     """Leave the logs of every enclosing ``intervene`` as they were where the inside fails."""
-    logs = [calls.log for calls in _EDITED.get(subject.model, [])]
+    logs = [editing.log for editing in edits_on(subject)]
     states = [log.state() for log in logs]
     try:
         yield

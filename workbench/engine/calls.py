@@ -22,6 +22,9 @@ from workbench.interventions.scope import Tokens, parse_scope, tokens_of
 from workbench.models.spans import Spans, spans_of
 from workbench.types import Batch
 
+NOTHING = Pass((), lambda _scope: torch.ones(0, 0, dtype=torch.bool))
+"""Of a forward in which no row has an arm."""
+
 
 class Calls:
     """Follows the model's forwards, to know which rows and columns each holds.
@@ -55,6 +58,7 @@ class Calls:
         """Of the ``generate`` that is running."""
         self._running: Prompt | None = None
         """Of the plain forward that is running."""
+        self._paused = False
 
     def current_pass(self) -> Pass:
         """Describe the forward that is running.
@@ -92,12 +96,8 @@ class Calls:
         @functools.wraps(original)
         def generate(*args: Any, **kwargs: Any) -> Any:
             given = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
-            if given is not None:
-                self._prompt = self._given(given, kwargs.get("attention_mask"))
-            try:
+            with self.prompted(given, kwargs.get("attention_mask")):
                 return original(*args, **kwargs)
-            finally:
-                self._prompt = None
 
         self.model.generate = generate
         try:
@@ -107,8 +107,33 @@ class Calls:
             if before is not None:
                 self.model.generate = before
 
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Neither edit nor count the forwards inside."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    @contextmanager
+    def prompted(
+        self, tokens: Tensor | None, mask: Tensor | None, rows: slice | None = None
+    ) -> Iterator[None]:
+        """Take a batch, or some rows of it, for the whole prompt of all forwards inside."""
+        before = self._prompt
+        if tokens is not None:
+            prompt = self._given(tokens, mask)
+            self._prompt = prompt if rows is None else prompt.part(rows)
+        try:
+            yield
+        finally:
+            self._prompt = before
+
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._owner is None:
+        if self._owner is None and self._paused:
+            self._current, self._owner = NOTHING, module
+        elif self._owner is None:
             self._current, self._owner = self._describe(module, args, kwargs), module
             self.log.passes += 1
 
@@ -212,6 +237,12 @@ class Prompt:
             known = self.mask[:, :columns].to(whole)
             whole[:, : known.shape[1]] = known.repeat_interleave(rows // self.rows, 0)
         return whole
+
+    def part(self, rows: slice) -> Prompt:
+        """Return some of the rows."""
+        mask = None if self.mask is None else self.mask[rows]
+        spans = None if self.spans is None else {n: flags[rows] for n, flags in self.spans.items()}
+        return Prompt(len(range(self.rows)[rows]), self.columns, mask, spans)
 
     def spans_for(self, rows: int) -> dict[str, Bool[Tensor, "b p"]] | None:
         """Return the spans of a batch that repeats the prompt's rows.

@@ -29,6 +29,7 @@ from workbench.engine.forward import (
     pad_left,
     too_large,
 )
+from workbench.engine.prefill import prefilled
 from workbench.engine.prompts import placed_spans
 from workbench.interventions import EditLog
 from workbench.models.spans import remember_spans
@@ -206,7 +207,8 @@ def _continued(
     width = inputs.ids.shape[1]
     draw = draw_of(draws, width, max_new_tokens, temperature)
     processors = LogitsProcessorList([] if draw is None else [draw])
-    tokens = _continue(subject, inputs, max_new_tokens, processors, num_beams)
+    cache = prefilled(subject, inputs, rows, max_new_tokens) if num_beams == 1 else None
+    tokens = _continue(subject, inputs, max_new_tokens, processors, num_beams, cache)
     return [text_of(subject, row) for row in tokens[:, width:].tolist()]
 
 
@@ -216,6 +218,7 @@ def _continue(
     max_new_tokens: int,
     processors: LogitsProcessorList,
     num_beams: int,
+    cache: Any,
 ) -> Int[Tensor, "b t"]:
     config = GenerationConfig(
         max_new_tokens=max_new_tokens,
@@ -234,6 +237,7 @@ def _continue(
             attention_mask=inputs.mask,
             generation_config=config,
             logits_processor=processors,
+            **({} if cache is None else {"past_key_values": cache}),
         )
     return tokens
 
