@@ -282,6 +282,15 @@ def test_an_organism_moved_toward_a_role_finds_it_among_roles_whose_common_part_
     np.testing.assert_allclose(same, again[again["bank"] == "trait"]["cosine"], atol=1e-6)
 
 
+def test_roles_given_as_differences_are_taken_as_they_are(space):
+    shifted = replace(space.roles, kind="difference")
+    table = persona_cosines(space.axis, shifted, shifted, layers=[1], nulls=["closed form"])
+    expected = cosine(space.axis.at(1), space.roles.at(1))[0]
+    for bank in ("role", "trait"):
+        found = table[table["bank"] == bank]["cosine"]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_a_residual_of_a_role_has_nothing_along_the_axis_and_says_what_is_left(space):
     role = space.roles["b"] - space.default
     left = residualise(role, space.axis, renormalize=True)

@@ -56,8 +56,10 @@ class Judge:
     ) -> None:
         self.chat, self.scale, self.fenced, self.least_mass = chat, scale, fenced, least_mass
         self.name = NONE if chat is None else chat.name
+        self.together = 1 if chat is None else chat.together
+        """How many answers at once are best judged."""
         self.counts: Counter[str] = Counter()
-        """``scored``, by ``text`` or ``expected``, and each reason why there is no score."""
+        """``scored``; by ``text``, ``expected`` or ``likelihood``; and each reason for no score."""
         self._settings: dict[str, Any] = {
             "temperature": float(temperature), "max_tokens": max_tokens, "top": top, "seed": seed,
         }  # fmt: skip
@@ -74,7 +76,7 @@ class Judge:
             WorkbenchError: there is no server.
         """
         verdicts: list[Verdict] = []
-        size = ROUNDS * (1 if self.chat is None else self.chat.together)
+        size = ROUNDS * self.together
         for start in range(0, len(cases), size):
             verdicts += self._round(cases[start : start + size])
             if progress is not None:
@@ -88,21 +90,29 @@ class Judge:
             Verdict(None, "not judged" if case.answer.strip() else "no answer") for case in cases
         ]
         rows = [row for row, one in enumerate(found) if one.reason == "not judged"]
-        if self.chat is None:
-            return found
-        replies = self.chat.ask([self._request(cases[row]) for row in rows])
-        for row, reply in zip(rows, replies, strict=True):
-            found[row] = read_reply(
-                reply, self.scale, graded=cases[row].answer, least_mass=self.least_mass
-            )
+        for row, verdict in zip(rows, self._judge([cases[row] for row in rows]), strict=True):
+            found[row] = verdict
         return found
 
+    def _judge(self, cases: Sequence[Case]) -> list[Verdict]:
+        """Judge answers that are not blank."""
+        if self.chat is None:
+            return [Verdict(None, "not judged")] * len(cases)
+        replies = self.chat.ask([self._request(case) for case in cases])
+        return [
+            read_reply(reply, self.scale, graded=case.answer, least_mass=self.least_mass)
+            for case, reply in zip(cases, replies, strict=True)
+        ]
+
     def _request(self, case: Case) -> ChatRequest:
-        text = fill_rubric(
+        return ChatRequest.of(self.filled(case), **self._settings)
+
+    def filled(self, case: Case) -> str:
+        """Return what is asked about one answer."""
+        return fill_rubric(
             case.rubric, self.scale,
             question=case.question, answer=case.answer, fenced=self.fenced,
         )  # fmt: skip
-        return ChatRequest.of(text, **self._settings)
 
 
 def role_judge(chat: ChatModel | None, **settings: Any) -> Judge:

@@ -85,7 +85,8 @@ class Verdict:
     said: str = ""
     """The judge's own words."""
     how: str = ""
-    """``text``, or ``expected``: the mean over the judge's probabilities of numbers."""
+    """``text``; ``expected``, the mean over the judge's probabilities of first tokens; or
+    ``likelihood``, that over whole numbers."""
     mass: float | None = None
     """Probability on numbers of the scale, where the judge told probabilities."""
 
