@@ -9,6 +9,10 @@ from workbench.engine.prefill import together
 from workbench.types import Rendered
 
 RUNNER = HookRunner()
+SCOPES = [
+    "all",
+    *(pytest.param(scope, marks=pytest.mark.thorough) for scope in ("last", "prompt", "generated")),
+]
 TEXTS = ["A B C", "the city of the D is not in the E and you send it", "to F", "G"]
 
 
@@ -50,7 +54,7 @@ def rows_seen(subject, layer, call):
         del norm.forward
 
 
-@pytest.mark.parametrize("scope", ["all", "last", "prompt", "generated"])
+@pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.usefixtures("shared")
 def test_texts_and_counts_equal_those_of_whole_rows(
     scope, family, subject_of, make_edit, monkeypatch
