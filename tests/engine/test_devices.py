@@ -1,15 +1,14 @@
 """A model on CUDA devices, one or two: every number is the one that the processor gives."""
 
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from workbench.activations import capture, landing, verify
-from workbench.activations.layout import Part
-from workbench.activations.sink import Shelf
+from workbench.activations.layout import Manifest, Part
+from workbench.activations.sink import Sink
 from workbench.engine.hooks import HookRunner
 from workbench.prompts import PromptSet
 from workbench.types import LogitsRead, Read, Request
@@ -74,11 +73,11 @@ def test_a_store_written_from_a_gpu_is_whole(cards, subject_of, make_subject, tm
 
 
 @pytest.mark.parametrize("cards", CARDS)
-def test_values_land_while_the_device_is_busy(cards):
+def test_values_land_while_the_device_is_busy(cards, subject_of):
     device, gate = f"cuda:{cards - 1}", threading.Event()
-    plan = SimpleNamespace(layers=(0, 1), width=8, dtype="float32")
-    part = Part(0, {"id": np.arange(3)})
-    sink = SimpleNamespace(begin=lambda part, _: Shelf(part, plan), plan=plan)
+    stamp = subject_of("qwen3").stamp
+    plan = Manifest((0, 1), 8, "resid_post", "last", "float32", False, ((0, 3),), ("id",), stamp)
+    sink, part = Sink(plan, None), Part(0, {"id": np.arange(3)})
     values = torch.randn(2, 3, 8, device=device)
 
     def bring(mover):

@@ -1,0 +1,1 @@
+"""Prompts of the writer that lets a language model write quartets."""
