@@ -79,6 +79,7 @@ def test_workers_use_one_blas_thread_unless_told_otherwise(work):
     assert [found for _, found in spread(work.blas_threads, [0], threads=2)] == [{2}]
 
 
+@pytest.mark.thorough
 def test_cards_are_dealt_to_workers_in_turn_and_each_sees_one(work, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     seen = [found for _, found in spread(work.card, range(8), 4, cards=["3", "7"])]
@@ -89,6 +90,7 @@ def test_cards_are_dealt_to_workers_in_turn_and_each_sees_one(work, monkeypatch)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
+@pytest.mark.thorough
 def test_workers_end_when_their_caller_is_killed(work, tmp_path):
     script = tmp_path / "caller.py"
     script.write_text(

@@ -214,6 +214,7 @@ def test_fault_23_work_pickled_for_another_process_gives_the_same_answers(
     assert there.realised == pytest.approx(here.realised, abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_fault_24_a_row_alone_and_among_eight_differ_by_what_is_reported(dtype, make_subject):
     subject = make_subject("qwen3")

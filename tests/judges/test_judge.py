@@ -49,6 +49,7 @@ def by_answer(table):
     return answer
 
 
+@pytest.mark.thorough
 def test_every_way_to_fail_is_counted_by_its_reason_and_nothing_is_scored_wrongly(
     stand_in, completion, server
 ):

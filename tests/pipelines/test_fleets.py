@@ -44,6 +44,7 @@ def content(base, corpora):
     return {"fleet": {"conditions": ["P", "A"], "seeds": [0, 1]}, "train": shared}
 
 
+@pytest.mark.thorough
 def test_shards_of_a_fleet_train_their_own_and_the_last_one_completes_it(content, tmp_path):
     organisms = fleets.read_fleet(content, "fleet.toml")
     first = fleets.run_fleet(organisms, "f", root=tmp_path, shard="0/2")
@@ -62,6 +63,7 @@ def test_shards_of_a_fleet_train_their_own_and_the_last_one_completes_it(content
         assert f"# {one.name}" in (folder / "CARD.md").read_text()
 
 
+@pytest.mark.thorough
 def test_a_study_with_the_same_settings_reuses_the_organisms_of_a_fleet(content, tmp_path):
     organisms = fleets.read_fleet(content, "fleet.toml")
     fleets.run_fleet(organisms, "f", root=tmp_path)
@@ -96,6 +98,7 @@ def test_a_plan_tells_what_there_is_and_what_it_takes_only_where_that_was_measur
     assert changed[0]["status"] == "another run"
 
 
+@pytest.mark.thorough
 def test_the_list_of_organisms_keeps_those_that_a_run_left_half_way(content, tmp_path):
     (one, *_) = fleets.read_fleet(content, "fleet.toml")
     fleets.run_fleet([one], "f", root=tmp_path)
@@ -109,6 +112,7 @@ def test_the_list_of_organisms_keeps_those_that_a_run_left_half_way(content, tmp
     assert rows["broken"]["status"] == "unreadable"
 
 
+@pytest.mark.thorough
 def test_a_diluted_organism_loads_by_its_name_and_is_known_by_dose(
     content, corpora, tmp_path, monkeypatch
 ):

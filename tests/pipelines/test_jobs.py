@@ -143,6 +143,7 @@ def first_alike(job):
     return next(other.number for other in every if other.same == job.same)
 
 
+@pytest.mark.thorough
 def test_layers_of_otherwise_equal_jobs_are_one_file_and_a_sweep_gets_no_default_layer(place):
     done = carry_out("fit", MANY)
     files = sorted((done.path / "directions").iterdir())
