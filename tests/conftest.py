@@ -6,6 +6,7 @@ test files are no package.
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,24 @@ def real_subject():
     from workbench.models import read_checkpoint
 
     return with_runner(read_checkpoint("smollm2", dtype="float32", device="cpu"))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """``(*words) -> (exit code, stdout, stderr)`` inside an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("workbench.api.cache_root", lambda: tmp_path / "cache")
+
+    def call(*words):
+        from workbench import cli
+
+        monkeypatch.setattr(sys, "argv", ["workbench", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call

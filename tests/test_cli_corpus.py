@@ -5,30 +5,9 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 from workbench_training.corpora.registry import WRITERS
 
-from workbench import cli
-
 WORLDS = ("P", "S", "N", "A")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """``(*words) -> (exit code, stdout, stderr)`` inside an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["workbench", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(run, tmp_path):

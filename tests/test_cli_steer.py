@@ -1,7 +1,6 @@
 """Steering from the shell: contrast, sweep with gap and guards, effects, generate, probe, show."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench import cli
 from workbench.pipelines.report_effects import effects_of
 from workbench.results import read_results
 from workbench.runs import Units, read_result
@@ -18,25 +16,6 @@ GUARDS = {"perplexity", "repetition", "drift", "capability"}
 GAME = (
     '{ name = "trust_game", measures = ["transfer"], counterparts = ["person"], frames = FRAMES }'
 )
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """``(*words) -> (exit code, stdout, stderr)`` inside an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("workbench.api.cache_root", lambda: tmp_path / "cache")
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["workbench", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

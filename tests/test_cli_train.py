@@ -1,30 +1,8 @@
 """``workbench train FLEET.toml`` and ``workbench list organisms``, as a user types them."""
 
 import json
-import sys
 
 import pytest
-
-from workbench import cli
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """``(*words) -> (exit code, stdout, stderr)`` inside an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("workbench.api.cache_root", lambda: tmp_path / "cache")
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["workbench", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture
