@@ -15,7 +15,7 @@ from workbench.pipelines.report import (
     truth_rows,
 )
 from workbench.pipelines.study import Unit
-from workbench.pipelines.verbs import Done
+from workbench.pipelines.verb import Done
 from workbench.results import table, write_results
 from workbench.types import Measurement
 

@@ -18,7 +18,8 @@ from workbench.pipelines.study import (
     run_study,
     shipped_studies,
 )
-from workbench.pipelines.verbs import Done, verb_of
+from workbench.pipelines.verb import Done
+from workbench.pipelines.verbs import verb_of
 
 
 def outputs(*units):

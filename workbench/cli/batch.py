@@ -26,7 +26,7 @@ from workbench.errors import ConfigError
 if TYPE_CHECKING:
     from workbench.cluster import Workers
     from workbench.pipelines.study import StudyConfig, Unit
-    from workbench.pipelines.verbs import Done
+    from workbench.pipelines.verb import Done
 
 
 @app.command()

@@ -15,7 +15,7 @@ from workbench.cli.options import Device, Dtype, Json, Options, batch, blocks, s
 from workbench.cli.say import emit, line, print_table
 
 if TYPE_CHECKING:
-    from workbench.pipelines.verbs import Done
+    from workbench.pipelines.verb import Done
 
 
 @app.command()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.pipelines.verbs import RUNS, Done, carry_out, is_done
+from workbench.pipelines.verb import Done
+from workbench.pipelines.verbs import RUNS, carry_out, is_done
 from workbench.registry import load_plugin, plugins
 from workbench.types import Progress
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FormatError
 from workbench.library import locate
+from workbench.pipelines.verb import Verb, Work
 from workbench.runs import OpenRun, hash_path, list_runs, read_result
 from workbench.types import Progress
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from workbench_training.corpora.settings import CorpusConfig
 
 CARD = "card.json"
+
+
+def corpus_verb() -> Verb:
+    """Write documents."""
+    from workbench_training.corpora.settings import CorpusConfig
+
+    return Verb(CorpusConfig, inputs_of, _body, preview)
+
+
+def _body(config: CorpusConfig, work: Work) -> Mapping[str, Any]:
+    return run_corpus(config, work.run, work.progress)
 
 
 def inputs_of(config: CorpusConfig) -> list[Path]:

@@ -15,6 +15,7 @@ from workbench.errors import ConfigError
 from workbench.files import write_bytes
 from workbench.pipelines.overlap import Overlap, find_overlap
 from workbench.pipelines.settings import CompareConfig
+from workbench.pipelines.verb import Verb, Work
 from workbench.runs import OpenRun
 from workbench.types import Progress
 from workbench.worlds import (
@@ -306,6 +307,15 @@ def _cards(cards: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 # --- as a run -------------------------------------------------------------------------------------
+
+
+def compare_verb() -> Verb:
+    """Compare organisms."""
+    return Verb(CompareConfig, inputs_of, _body, preview, shards=False)
+
+
+def _body(config: CompareConfig, work: Work) -> Mapping[str, Any]:
+    return run_compare(config, work.run, work.progress)
 
 
 def inputs_of(config: CompareConfig) -> list[Path]:

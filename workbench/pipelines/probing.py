@@ -12,11 +12,21 @@ from workbench.files import replacing, write_bytes
 from workbench.library import sources
 from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs
 from workbench.pipelines.settings import ProbeConfig
+from workbench.pipelines.verb import Verb, Work
 from workbench.results import FILE
 from workbench.runs import OpenRun
 from workbench.types import Progress
 
 TABLE, TOLD = "probe.parquet", "probe.json"
+
+
+def probe_verb() -> Verb:
+    """Probe a checkpoint."""
+    return Verb(ProbeConfig, inputs_of, _body, preview, shards=False, artefact=FILE)
+
+
+def _body(config: ProbeConfig, work: Work) -> Mapping[str, Any]:
+    return run_probe(config, work.run, work.progress)
 
 
 def inputs_of(config: ProbeConfig) -> list[Path]:

@@ -15,7 +15,7 @@ from workbench.files import make_folder, write_bytes
 from workbench.pipelines.report_truth import Row, frozen_rows, truth_rows
 from workbench.pipelines.study import Unit
 from workbench.pipelines.sweeping import GUARDS
-from workbench.pipelines.verbs import Done
+from workbench.pipelines.verb import Done
 from workbench.stats import Interval, bootstrap_interval
 
 if TYPE_CHECKING:

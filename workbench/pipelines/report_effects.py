@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.effects import GUARDS, How, changes, control_slopes, sensitivity, slopes
 from workbench.files import write_bytes
 from workbench.pipelines.study import Unit
-from workbench.pipelines.verbs import Done
+from workbench.pipelines.verb import Done
 from workbench.results import read_results
 from workbench.runs import read_result
 

@@ -14,22 +14,12 @@ from pydantic import Field
 from workbench.config import Config, override, parse, read_toml
 from workbench.errors import ConfigError, unknown
 from workbench.pipelines.abreast import abreast
-from workbench.pipelines.verbs import RUNS, VERBS, Done, carry_out, verb_of
+from workbench.pipelines.verb import Done
+from workbench.pipelines.verbs import RUNS, VERBS, carry_out, verb_of
 from workbench.types import Progress
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
-
-ARTEFACT = {
-    "apply": "results.parquet",
-    "contrast": "directions.safetensors",
-    "fit": "directions.safetensors",
-    "generate": "results.parquet",
-    "measure": "results.parquet",
-    "probe": "results.parquet",
-    "sweep": "results.parquet",
-}
-"""The file that ``"@id"`` means, by verb; the run folder itself for the others."""
 
 
 class StudyConfig(Config):
@@ -105,7 +95,7 @@ def _parts(unit: Unit, done: Done) -> list[tuple[tuple[str, ...], Path]]:
     """Return the artefacts of a run under the names that each may have in a reference."""
     names = _names(unit)
     if done.verb != "corpus":
-        return [(names, Path(_artefact(done)))]
+        return [(names, Path(_artefact(unit, done)))]
     files: Sequence[str] = done.result["parts"]
     if len(files) == 1:
         return [(names, done.path / f"{files[0]}.jsonl")]
@@ -123,9 +113,9 @@ def _inside(done: Done, name: str) -> str:
     return str(path)
 
 
-def _artefact(done: Done) -> str:
-    """Return the file of a run; the folder of a fit of many jobs, which holds several."""
-    return str(done.path if "jobs" in done.result else done.path / ARTEFACT.get(done.verb, ""))
+def _artefact(unit: Unit, done: Done) -> str:
+    """Return the file of a run that a reference means; the folder where it holds several."""
+    return str(done.path / verb_of(unit.verb, unit.settings).artefact)
 
 
 def shipped_studies() -> dict[str, Path]:

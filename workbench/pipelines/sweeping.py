@@ -14,6 +14,8 @@ from workbench.files import write_bytes
 from workbench.library import sources
 from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs, save_results
 from workbench.pipelines.settings import GapConfig, GenerateConfig, SweepConfig
+from workbench.pipelines.verb import Verb, Work
+from workbench.results import FILE
 from workbench.runs import OpenRun
 from workbench.types import Progress
 
@@ -29,6 +31,24 @@ BARE_GUARDS = ("perplexity", "capability")
 """Those of them whose prompts are plain texts."""
 GAP = "gap.json"
 SAME = ("doses", "edit", "unit", "scope", "controls", "seed", "per_layer", "side")
+
+
+def sweep_verb() -> Verb:
+    """Sweep doses of an edit."""
+    return Verb(SweepConfig, sweep_inputs, _sweep, preview_sweep, artefact=FILE)
+
+
+def generate_verb() -> Verb:
+    """Write replies."""
+    return Verb(GenerateConfig, generate_inputs, _generate, preview_generate, artefact=FILE)
+
+
+def _sweep(config: SweepConfig, work: Work) -> Mapping[str, Any]:
+    return run_sweep(config, work.run, work.progress)
+
+
+def _generate(config: GenerateConfig, work: Work) -> Mapping[str, Any]:
+    return run_generate(config, work.run, work.progress)
 
 
 def sweep_inputs(config: SweepConfig) -> list[Path]:
@@ -186,7 +206,9 @@ def reply_of(config: GenerateConfig) -> Readout:
     return Reply(items, seed=config.seed, **named)
 
 
-def run_generate(config: GenerateConfig, run: OpenRun, progress: Progress | None) -> Any:
+def run_generate(
+    config: GenerateConfig, run: OpenRun, progress: Progress | None
+) -> Mapping[str, Any]:
     """Write replies: at every dose where there are directions, else of the model as it is."""
     readout = reply_of(config)
     if config.directions is not None:
