@@ -31,6 +31,7 @@ RANKS = {
     "workbench.directions": 2,
     "workbench.interventions": 2,
     "workbench.effects": 3,
+    "workbench.drift": 3,
     "workbench.placing": 3,
     "workbench.judges": 3,
     "workbench.worlds": 3,
