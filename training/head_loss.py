@@ -21,7 +21,7 @@ PROBE = 8
 
 
 class HeadLoss(torch.autograd.Function):
-    """Summed cross-entropy of labels; the gradient of h is made at once, as the layer is frozen."""
+    """Cross-entropy of each label; the gradient of h is made at once, as the layer is frozen."""
 
     @staticmethod
     def forward(
@@ -30,39 +30,37 @@ class HeadLoss(torch.autograd.Function):
         weight: Float[Tensor, "v d"],
         bias: Float[Tensor, " v"] | None,
         labels: Int[Tensor, " t"],
-    ) -> Float[Tensor, ""]:
+    ) -> Float[Tensor, " t"]:
         size = max(1, ELEMENTS.get(h.device.type, FEWER) // weight.shape[0])
         wanted = ctx.needs_input_grad[0]
         grad = torch.empty_like(h) if wanted else None
-        total = torch.zeros((), dtype=torch.float32, device=h.device)
+        losses = torch.empty(len(h), dtype=torch.float32, device=h.device)
         with torch.autocast(h.device.type, enabled=False):
             for first in range(0, len(h), size):
                 part = slice(first, first + size)
-                loss, slope = _chunk(h[part].to(weight.dtype), weight, bias, labels[part])
-                total += loss
+                losses[part], slope = _chunk(h[part].to(weight.dtype), weight, bias, labels[part])
                 if grad is not None:
                     grad[part] = slope.to(weight.dtype) @ weight
         ctx.save_for_backward(*(() if grad is None else (grad,)))
-        return total
+        return losses
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         (grad,), (upstream,) = ctx.saved_tensors, grads
-        return grad * upstream.to(grad.dtype), None, None, None
+        return grad * upstream[:, None].to(grad.dtype), None, None, None
 
 
 def _chunk(
     h: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
-) -> tuple[Float[Tensor, ""], Float[Tensor, "t v"]]:
-    """Return the summed loss and its gradient in the logits, both float32."""
+) -> tuple[Float[Tensor, " t"], Float[Tensor, "t v"]]:
+    """Return the losses and their gradient in the logits, both float32; 0 where not counted."""
     counted = labels != IGNORED
     places = labels.where(counted, 0)[:, None]
     logprobs = functional.linear(h, weight, bias).float()
     logprobs -= logprobs.logsumexp(-1, keepdim=True)
     chosen = logprobs.gather(1, places)
     slope = logprobs.exp_().scatter_add_(1, places, torch.full_like(chosen, -1.0))
-    loss = -(chosen[:, 0] * counted).sum()
-    return loss, slope.mul_(counted[:, None])
+    return -chosen[:, 0] * counted, slope.mul_(counted[:, None])
 
 
 @contextlib.contextmanager
@@ -83,7 +81,8 @@ def chunked_loss(model: Any) -> Iterator[bool]:
     def summed(h: Tensor, labels: Tensor | None = None) -> Any:
         if labels is None:
             return type(head).forward(head, h)
-        return HeadLoss.apply(h, head.weight, head.bias, labels)  # type: ignore[no-untyped-call]
+        losses = HeadLoss.apply(h, head.weight, head.bias, labels)  # type: ignore[no-untyped-call]
+        return losses.sum()
 
     def forward(*args: Any, labels: Any = None, num_items_in_batch: Any = None, **more: Any) -> Any:
         if labels is None or args or not torch.is_grad_enabled():
