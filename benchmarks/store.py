@@ -245,7 +245,7 @@ def clocked() -> Iterator[Clock]:
         "begin": (Store, "begin"),
         "write": (os, "pwrite"),
         "close": (draft.Draft, "close"),
-        "sums": (draft.Draft, "_sums"),
+        "values": (draft.Draft, "_write_values"),
         "hash": (draft.Draft, "_hash"),
         "sync": (os, "fsync"),
         "keep": (forwards, "keep_all"),

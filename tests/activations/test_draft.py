@@ -1,4 +1,4 @@
-"""Shards written row by row: what is left when the last batch lands, and what failures leave."""
+"""Shards filled row by row: any order makes one file, and what failures leave."""
 
 import errno
 import importlib.util
@@ -12,7 +12,6 @@ import pytest
 from workbench.activations import draft as module
 from workbench.activations import open_activations, verify
 from workbench.activations.capture import capture
-from workbench.activations.draft import Draft
 from workbench.activations.layout import decode, make_block
 from workbench.activations.store import Store
 from workbench.errors import WorkbenchError
@@ -33,12 +32,6 @@ LAYERS, manifest_of, planted = _store.LAYERS, _store.manifest_of, _store.planted
 
 
 @pytest.fixture
-def early(monkeypatch):
-    """Rows of any size are written as they come."""
-    monkeypatch.setattr(module, "EARLY_BYTES", 0)
-
-
-@pytest.fixture
 def together(monkeypatch):
     """Eight items run together, in shards of three, three and two."""
     item = DEPTH * WIDTH * 4
@@ -46,78 +39,9 @@ def together(monkeypatch):
     monkeypatch.setattr("workbench.activations.job.SHARD_BYTES", 3 * item)
 
 
-class Written:
-    """Counts the bytes that go to files, within ``Draft.close`` and before it."""
-
-    def __init__(self, monkeypatch):
-        self.rows = self.tail = 0
-        real, close, self.closing = os.pwrite, Draft.close, False
-
-        def pwrite(file, piece, offset):
-            count = real(file, piece, offset)
-            if self.closing:
-                self.tail += count
-            else:
-                self.rows += count
-            return count
-
-        def closed(draft, norms):
-            self.closing = True
-            try:
-                return close(draft, norms)
-            finally:
-                self.closing = False
-
-        monkeypatch.setattr(os, "pwrite", pwrite)
-        monkeypatch.setattr(Draft, "close", closed)
-
-
-@pytest.mark.parametrize("position", ["last", "all"])
-def test_when_the_last_batch_lands_only_the_tail_is_unwritten(
-    tmp_path, monkeypatch, early, position
-):
-    prompts, subject = prompts_of(40), fake_subject()
-    written = Written(monkeypatch)
-    real, seen, ended = subject.runner.capture, [], [0]
-
-    def forward(subject, batch, reads):
-        seen.append(written.rows == ended[0] * DEPTH * ROW)
-        tokens = int(batch.attention_mask.sum())
-        ended[0] += len(batch.input_ids) if position == "last" else tokens
-        return real(subject, batch, reads)
-
-    subject.runner.capture = forward
-    acts = capture(
-        subject, prompts, out=tmp_path / "acts", position=position, shard_rows=40, budget=99
-    )
-    assert len(seen) > 5
-    assert all(seen)  # each forward finds all rows of those before it written
-    assert written.rows == acts.values.nbytes
-    shard = next((tmp_path / "acts/shards").iterdir())
-    assert written.tail == shard.stat().st_size - acts.values.nbytes
-
-
-def test_the_disk_is_asked_to_begin_long_before_the_end(tmp_path, monkeypatch, early):
-    monkeypatch.setattr(module, "AHEAD_BYTES", 4 * DEPTH * ROW)
-    asked, real = [], module.start_writing
-    monkeypatch.setattr(module, "start_writing", lambda file: asked.append(file) or real(file))
-    closes, close, waiting = [], Draft.close, []
-
-    def closed(draft, norms):
-        draft._sent.result()
-        closes.append(len(asked))
-        waiting.append(draft.pending)
-        return close(draft, norms)
-
-    monkeypatch.setattr(Draft, "close", closed)
-    capture(fake_subject(), prompts_of(40), out=tmp_path / "acts", shard_rows=40, budget=40)
-    assert closes[0] >= 2
-    assert waiting[0] < 40 * DEPTH * ROW
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("lengths", [None, (3, 1, 5, 2, 4)])
-def test_rows_in_any_order_early_or_late_make_one_file(tmp_path, monkeypatch, dtype, lengths):
+def test_rows_in_any_order_make_one_file(tmp_path, monkeypatch, dtype, lengths):
     monkeypatch.setattr("workbench.activations.seal.CHUNK_BYTES", 4 * 8 * 2)
     values, columns = planted(5, dtype, lengths=lengths)
     n = values.shape[1]
@@ -125,17 +49,15 @@ def test_rows_in_any_order_early_or_late_make_one_file(tmp_path, monkeypatch, dt
     block = make_block(0, values, dtype, columns, LAYERS, offsets)
     store = Store.create(tmp_path, manifest_of(5, dtype, lengths is not None, shard_rows=5))
     rng, found = np.random.default_rng(3), []
-    for early in (0, 1 << 30):
-        monkeypatch.setattr(module, "EARLY_BYTES", early)
-        for order in (np.arange(n), np.arange(n)[::-1], rng.permutation(n)):
-            draft = store.begin(block.part, dtype)
-            for places in np.array_split(order, 3):
-                put = draft.route(places)
-                for layer in range(len(LAYERS)):
-                    put(layer, values[layer, places])
-            store.keep(draft, block.norms)
-            found.append(draft.path.read_bytes())
-    assert found == found[:1] * 6
+    for order in (np.arange(n), np.arange(n)[::-1], rng.permutation(n)):
+        draft = store.begin(block.part, dtype)
+        for places in np.array_split(order, 3):
+            put = draft.route(places)
+            for layer in range(len(LAYERS)):
+                put(layer, values[layer, places])
+        store.keep(draft, block.norms)
+        found.append(draft.path.read_bytes())
+    assert found == found[:1] * 3
     store.finish()
     verify(tmp_path)
     with h5py.File(draft.path) as file:
@@ -185,14 +107,14 @@ def test_a_draft_takes_its_room_before_the_first_row(tmp_path, monkeypatch):
     assert list((tmp_path / "shards").iterdir()) == []
 
 
-def test_a_disk_that_fails_amid_a_batch_keeps_whole_shards_and_is_gone_on_with(
-    tmp_path, monkeypatch, early
+def test_a_disk_that_fails_amid_a_shard_keeps_whole_shards_and_is_gone_on_with(
+    tmp_path, monkeypatch
 ):
     prompts, real, calls = prompts_of(24), os.pwrite, []
 
     def failing(file, piece, offset):
         calls.append(file)
-        if len(calls) > 60:
+        if len(calls) > 20:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(file, piece, offset)
 
@@ -208,7 +130,7 @@ def test_a_disk_that_fails_amid_a_batch_keeps_whole_shards_and_is_gone_on_with(
     assert files(tmp_path / "acts") == files(tmp_path / "whole")
 
 
-def test_an_interrupted_group_leaves_no_temporary(tmp_path, early, together):
+def test_an_interrupted_group_leaves_no_temporary(tmp_path, together):
     whole = fake_subject()
     capture(whole, prompts_of(20), out=tmp_path / "whole", budget=40)
     broken = fake_subject(fail_at=len(whole.runner.batches) // 2)
@@ -238,7 +160,7 @@ def test_shards_that_run_together_hold_what_one_shard_would(tmp_path, together, 
     verify(tmp_path)
 
 
-def test_a_shard_that_is_lost_runs_only_the_batches_that_hold_its_rows(tmp_path, together, early):
+def test_a_shard_that_is_lost_runs_only_the_batches_that_hold_its_rows(tmp_path, together):
     prompts = prompts_of(20)
     whole, first, rest = (_sharing.cramped(10**6) for _ in range(3))  # values tell a batch's rows
     capture(whole, prompts, out=tmp_path / "whole", budget=40)
@@ -259,7 +181,7 @@ def test_parts_share_by_what_runs_together(tmp_path, together):
     assert files(tmp_path / "acts") == files(tmp_path / "whole")
 
 
-def test_one_shard_that_cannot_be_kept_leaves_its_neighbors(tmp_path, monkeypatch, together, early):
+def test_one_shard_that_cannot_be_kept_leaves_its_neighbors(tmp_path, monkeypatch, together):
     real = Store.keep
 
     def keep(self, draft, norms):

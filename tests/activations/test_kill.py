@@ -24,7 +24,7 @@ SCRIPT = """
 import importlib.util, json, os, random, shutil, signal, subprocess, sys, time
 from pathlib import Path
 import torch
-from workbench.activations import capture, draft, open_activations
+from workbench.activations import capture, open_activations
 from workbench.activations.store import Store, existing_manifest
 from workbench.errors import FormatError, WorkbenchError
 from workbench.models import read_checkpoint
@@ -32,7 +32,6 @@ from workbench.prompts import PromptSet
 from workbench.registry import ENGINES
 
 torch.set_num_threads(1)
-draft.EARLY_BYTES = 0  # narrow rows go to the disk one by one, as wide ones do
 spec = importlib.util.spec_from_file_location("tiny", sys.argv[1])
 tiny = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(tiny)
