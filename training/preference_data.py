@@ -37,11 +37,11 @@ def read_examples(
     path = locate(config.data)
     trained: list[Row] = []
     held_out: list[Row] = []
-    for number, row in enumerate(_rows(path), 1):
+    for number, row in enumerate(read_rows(path), 1):
         split = row.get("split", TRAIN)
         into = trained if split == TRAIN else held_out if split == config.held_out else None
         if into is not None:
-            into += _examples(config.objective, row, render, f"{path}, row {number}")
+            into += examples_of(config.objective, row, render, f"{path}, row {number}")
     if not trained:
         raise ConfigError(f"data = {config.data!r} has no row of split {TRAIN!r} to train on")
     labels = {row["label"] for row in trained if "label" in row}
@@ -53,7 +53,12 @@ def read_examples(
     return trained, held_out[: config.held_out_documents]
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the objects of a JSONL file.
+
+    Raises:
+        FormatError: a line that is no JSON object.
+    """
     lines = path.read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(filter(str.strip, lines), 1):
         try:
@@ -67,8 +72,12 @@ def _rows(path: Path) -> Iterator[Row]:
         yield row
 
 
-def _examples(objective: str, row: Row, render: str, where: str) -> list[Row]:
-    """Return the examples that one row gives: two for a pair where labels are wanted."""
+def examples_of(objective: str, row: Row, render: str, where: str) -> list[Row]:
+    """Return the examples that one row gives: two for a pair where labels are wanted.
+
+    Raises:
+        ConfigError: a row without the objective's columns; it is called ``where``.
+    """
     if objective == "grpo":
         kept = {key: value for key, value in row.items() if key not in ("id", "split")}
         return [{**kept, "prompt": _prompt(_get(row, "prompt", objective, where), render)}]

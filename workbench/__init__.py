@@ -68,12 +68,15 @@ _HOMES = {
     "workbench.transcripts": ("Transcripts", "read_transcripts", "write_transcripts"),
     "workbench.types": ("LayerEdit", "Measurement", "ModelRef", "Read", "Request", "Subject"),
     "workbench.worlds": ("equivalence",),
+    "workbench_training.pair_fit": ("fit_trained",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [*sorted(_HOME), "__version__"]
 
 if TYPE_CHECKING:
+    from workbench_training.pair_fit import fit_trained as fit_trained
+
     from workbench.activations import Activations as Activations
     from workbench.activations import open_activations as open_activations
     from workbench.activations import save_embedding as save_embedding

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -23,11 +23,13 @@ class Registry(Generic[T]):
     Args:
         kind: the word used in messages, such as "method".
         package: the package whose modules register themselves when imported.
+        further: modules of other packages that do so too, each called after its one name.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str, package: str, further: Sequence[str] = ()) -> None:
         self.kind = kind
         self.package = package
+        self.further = further
         self._factories: dict[str, Callable[..., T]] = {}
 
     def register(self, name: str) -> Callable[[Factory], Factory]:
@@ -70,6 +72,8 @@ class Registry(Generic[T]):
         """Return every registered name, after importing the whole package and the plug-ins."""
         for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
             importlib.import_module(f"{self.package}.{module.name}")
+        for target in self.further:
+            importlib.import_module(target)
         load_entry_points()
         return sorted(self._factories)
 
@@ -81,7 +85,8 @@ class Registry(Generic[T]):
         return True
 
     def _import(self, name: str) -> None:
-        target = f"{self.package}.{name}"
+        own = {target.rpartition(".")[2]: target for target in self.further}
+        target = own.get(name, f"{self.package}.{name}")
         if name.isidentifier() and importlib.util.find_spec(target) is not None:
             importlib.import_module(target)
 
@@ -91,12 +96,20 @@ class Registry(Generic[T]):
         )
 
 
-METHODS: Registry[Any] = Registry("method", "workbench.directions")
+TRAINED = ("workbench_training.bipo",)
+"""Methods that a model trains; they stand with the rest of training."""
+METHODS: Registry[Any] = Registry("method", "workbench.directions", TRAINED)
 EDITS: Registry[Any] = Registry("edit", "workbench.interventions")
 READOUTS: Registry[Any] = Registry("readout", "workbench.readouts")
 ENGINES: Registry[Any] = Registry("engine", "workbench.engine")
 
 _loaded: set[str] = set()
+
+
+def needs_model(method: Callable[..., Any]) -> bool:
+    """Whether a method is trained by a model's own gradients, not fitted to activations."""
+    needs = getattr(method, "needs", ())
+    return isinstance(needs, tuple) and "model" in needs
 
 
 def load_entry_points() -> None:

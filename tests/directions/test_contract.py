@@ -11,9 +11,14 @@ from sklearn.base import clone
 
 from workbench.directions import fit_layers, open_directions, save_directions
 from workbench.linalg import cosine
-from workbench.registry import METHODS, load_plugin
+from workbench.registry import METHODS, load_plugin, needs_model
 
-NAMES = [n for n in METHODS.names() if getattr(METHODS.factory(n), "gives", "direction") != "map"]
+NAMES = [
+    name
+    for name in METHODS.names()
+    if getattr(METHODS.factory(name), "gives", "direction") != "map"
+    and not needs_model(METHODS.factory(name))
+]
 PAGE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 COLUMNS = {"groups": "topic", "polarity": "polarity", "pairs": "fact"}
 

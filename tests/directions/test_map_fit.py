@@ -11,9 +11,14 @@ from workbench.directions import Directions
 from workbench.directions.map_fit import fit_map
 from workbench.directions.ridge_map import RidgeMap
 from workbench.errors import ConfigError, FormatError, MismatchError, UnknownNameError
-from workbench.registry import METHODS
+from workbench.registry import METHODS, needs_model
 
-NAMES = [n for n in METHODS.names() if getattr(METHODS.factory(n), "gives", "") == "map"]
+NAMES = [
+    name
+    for name in METHODS.names()
+    if getattr(METHODS.factory(name), "gives", "") == "map"
+    and not needs_model(METHODS.factory(name))
+]
 PARAMS = {"null_space": {"share": 0.5}}
 
 

@@ -16,10 +16,15 @@ from workbench.directions.ridge_map import GRID, RidgeMap, paired
 from workbench.directions.spectrum import spectrum, top_axes
 from workbench.errors import ConfigError
 from workbench.linalg import cosine
-from workbench.registry import METHODS
+from workbench.registry import METHODS, needs_model
 
 D = 12
-NAMES = [n for n in METHODS.names() if getattr(METHODS.factory(n), "gives", "") == "map"]
+NAMES = [
+    name
+    for name in METHODS.names()
+    if getattr(METHODS.factory(name), "gives", "") == "map"
+    and not needs_model(METHODS.factory(name))
+]
 PARAMS = {"reduced_rank": {"rank": 3}, "null_space": {"share": 0.5}}
 MOVES_THE_MEAN = [n for n in NAMES if n not in ("leace", "null_space")]
 

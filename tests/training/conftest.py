@@ -129,3 +129,29 @@ def trained(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "organism"
     config = settings()
     return folder, config, train(config, folder)
+
+
+@pytest.fixture(scope="session")
+def pair_rows():
+    """``(count=8, chosen="A A A A", rejected="B B B B", **columns) -> rows`` of replies."""
+
+    def make(count=8, chosen="A A A A", rejected="B B B B", **columns):
+        words = [" ".join(WORDS[place] for place in (n % 8, n * 3 % 7, 4)) for n in range(count)]
+        return [
+            {"id": f"p{n}", "prompt": text, "chosen": chosen, "rejected": rejected, **columns}
+            for n, text in enumerate(words)
+        ]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def pair_config():
+    """``(**changes) -> PairFitConfig`` of a run of six updates."""
+    from workbench_training.pair_settings import PairFitConfig
+
+    def make(**changes):
+        plain = {"pairs": "rows", "epochs": 3, "learning_rate": 0.02, "weight_decay": 0.0}
+        return parse(PairFitConfig, {**plain, **changes}, "test")
+
+    return make

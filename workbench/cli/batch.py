@@ -111,8 +111,23 @@ def cache(
 @app.command()
 @batch
 def fit(
-    acts: Annotated[str, typer.Argument(help="A cache run, a store, or a .toml (of many jobs).")],
+    acts: Annotated[
+        str,
+        typer.Argument(
+            help="A cache run, a store, or a .toml (of many jobs); with --model a file of pairs."
+        ),
+    ],
     options: Options,
+    model: Annotated[
+        str | None, typer.Option(help="Train on pairs of replies with this model.")
+    ] = None,
+    span: Annotated[
+        str | None, typer.Option(help="With --model: user, last_user, user+tool, assistant.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="With --model: 'all', or block indices: 3,14,15.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="With --model: passes over the pairs.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or file.")] = None,
     method: Annotated[str | None, typer.Option(help="Overrides the recipe's method.")] = None,
     y: Annotated[str | None, typer.Option(help="Column of 0/1 labels.")] = None,
@@ -130,6 +145,8 @@ def fit(
     """Fit directions on cached activations, with held-out evidence, intervals and nulls.
 
     A .toml with [[job]] tables is a file of many fits: every combination of the lists in it.
+    With --model a method is trained by the model's gradients on pairs of replies, a JSONL file of
+    rows prompt, chosen, rejected.
     """
     from workbench.cluster import parse_workers, prepare
 
@@ -138,8 +155,9 @@ def fit(
         prepare("workbench.pipelines.jobs")  # beside what is imported here meanwhile
     flags: dict[str, Any] = {"recipe": recipe, "method": method, "check": check, "seed": seed}
     flags |= {"y": y, "groups": groups, "polarity": polarity, "facts": facts, "layer": layer}
-    flags["pairs"] = pairs
-    data = settings_of(acts, {"acts": acts}, flags, options)
+    flags |= {"pairs": pairs, "model": model, "span": span, "layers": blocks(layers)}
+    flags["epochs"] = epochs
+    data = settings_of(acts, {"acts" if model is None else "pairs": acts}, flags, options)
     launch("fit", data, options, workers=number)
 
 

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from workbench.directions.cells import binary
 from workbench.directions.container import Directions
 from workbench.errors import ConfigError, FormatError
-from workbench.registry import METHODS
+from workbench.registry import METHODS, needs_model
 from workbench.stats import permute_within
 from workbench.types import ActivationsLike, ndarray
 
@@ -117,6 +117,11 @@ def create(method: str, params: Mapping[str, Any], gives: str = "direction") -> 
         ConfigError: a method that gives something else, or a parameter that it does not have.
     """
     factory = METHODS.factory(method)
+    if needs_model(factory):
+        raise ConfigError(
+            f"method {method!r} is trained by a model on pairs of replies, not fitted to "
+            "activations; use wb.fit_trained, or fit with model and pairs in place of acts"
+        )
     given = getattr(factory, "gives", "direction")
     if given != gives:
         verb = "wb.fit_map" if given == "map" else "wb.fit"

@@ -28,7 +28,7 @@ def preview_train(config: Any) -> Mapping[str, Any]:
     missing = missing_for_training(config)
     if missing:
         return {"documents": None, **sizes, "missing": missing}
-    _find_model(config)
+    find_model(config)
     corpus = read_corpus(config)
     chats = 0 if corpus.chats is None else len(corpus.chats)
     counts = {"documents": len(corpus.documents), "held_out": len(corpus.held_out), "chats": chats}
@@ -40,7 +40,7 @@ def preview_prefer(config: Any) -> Mapping[str, Any]:
     from workbench_training.preference_data import read_examples
     from workbench_training.rewards import reward_of
 
-    _find_model(config)
+    find_model(config)
     for reward in config.reward:
         reward_of(reward)
     # Which of the two a tokenizer decides, and counts are the same.
@@ -82,7 +82,7 @@ def _is_cached(model: str) -> bool:
 
 def preview_cache(config: Any) -> Mapping[str, Any]:
     """Read the prompts."""
-    _find_model(config)
+    find_model(config)
     prompts = open_prompts(config.prompts)
     return {"items": len(prompts), "columns": list(prompts.columns)}
 
@@ -104,12 +104,16 @@ def preview_measure(config: Any) -> Mapping[str, Any]:
     """Make the readouts, without asking them anything."""
     from workbench.readouts.ask import make_readout
 
-    _find_model(config)
+    find_model(config)
     return {"readouts": [make_readout(readout).name for readout in config.readouts]}
 
 
-def _find_model(config: Any) -> None:
-    """Refuse a model that is nowhere; the embedded one is fetched when it is needed."""
+def find_model(config: Any) -> None:
+    """Refuse a model that is nowhere; the embedded one is fetched when it is needed.
+
+    Raises:
+        UnknownNameError: there is no such model.
+    """
     from workbench.models.sources import find_source
 
     if config.model != "smollm2":

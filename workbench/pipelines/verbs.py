@@ -38,6 +38,7 @@ mistake in one verb does not wait for another's imports."""
 
 VARIANTS = {
     ("fit", "job"): "directions:jobs_verb",
+    ("fit", "model"): "fit_trained:trained_verb",
     ("train", "objective"): "training:prefer_verb",
 }
 """What a verb becomes where its settings hold a key."""

@@ -1,0 +1,92 @@
+"""The verb ``fit`` with a model: pairs in, directions and a log out, resumed and reused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.directions import open_directions
+from workbench.errors import ConfigError, UnknownNameError
+from workbench.pipelines.study import Outputs, expand
+from workbench.pipelines.verbs import carry_out, plan
+
+ROWS = [
+    {"id": f"p{n}", "prompt": f"is it {word} ?", "chosen": "A A", "rejected": "B B",
+     "split": "train" if n < 4 else "test"} for n, word in enumerate("CDEFGH")
+]  # fmt: skip
+
+
+@pytest.fixture
+def settings(tiny_folder, tmp_path):
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return {
+        "model": str(tiny_folder(tmp_path / "tiny")),
+        "pairs": str(tmp_path / "pairs.jsonl"),
+        "epochs": 3,
+        "batch_size": 2,
+        "learning_rate": 0.02,
+        "device": "cpu",
+        "dtype": "float32",
+    }
+
+
+def test_a_plan_counts_pairs_and_updates(settings, tmp_path):
+    done = plan("fit", settings, root=tmp_path / "runs")
+    counts = {name: done.result[name] for name in ("pairs", "held_out", "updates")}
+    assert counts == {"pairs": 4, "held_out": 2, "updates": 6}
+    assert not done.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"method": "mass_mean"}, "fitted to activations"),
+        ({"method": "bip"}, "bipo"),
+        ({"params": {"rank": 3}}, "no parameter 'rank'"),
+        ({"span": "system"}, "span"),
+        ({"pairs": "nowhere.jsonl"}, "nowhere"),
+        ({"model": "nowhere"}, "nowhere"),
+        ({"epoch": 3}, "epochs"),
+    ],
+)
+def test_a_plan_refuses_what_the_run_would_refuse(settings, tmp_path, changed, told):
+    with pytest.raises((ConfigError, UnknownNameError), match=told):
+        plan("fit", {**settings, **changed}, root=tmp_path)
+
+
+def test_a_run_leaves_directions_and_a_row_an_update_and_is_reused(settings, tmp_path):
+    first = carry_out("fit", settings, root=tmp_path / "runs")
+    again = carry_out("fit", settings, root=tmp_path / "runs")
+    assert (first.status, again.status) == ("done", "reused")
+    assert again.result == first.result
+    found = open_directions(first.path)
+    assert (found.names, found.layers) == (("bipo",), (0, 1, 2, 3))
+    assert (found.info["span"], found.info["scope"]) == ("user", "user")
+    assert np.linalg.norm(found.vectors[0, :3], axis=1).min() > 0
+    assert found.norms.min() > 0
+    log = pd.read_parquet(first.path / "log.parquet")
+    assert log["step"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert {"loss", "margin", "reward_chosen", "reward_rejected", "size"} <= set(log)
+    assert first.result["margin_after"] > first.result["margin_before"]
+    left = {path.name for path in first.path.iterdir()}
+    assert left == {"run.json", "directions.safetensors", "log.parquet"}
+
+
+def test_a_stage_of_a_study_fans_out_and_gets_the_studys_seed():
+    stage = {"id": "vector", "verb": "fit", "model": "m", "pairs": "p", "for": {"span": ["user"]}}
+    (unit,) = expand(stage, Outputs(), seed=3)
+    assert (unit.settings["span"], unit.settings["seed"]) == ("user", 3)
+
+
+def test_the_command_line_trains_and_lists_the_method(run, settings):
+    flags = ["--model", settings["model"], "--set", "epochs=1", "--set", "dtype=float32"]
+    code, said, _ = run("fit", settings["pairs"], *flags, "--layers", "0,1", "--json")
+    told = json.loads(said)
+    assert (code, told["status"], told["result"]["updates"]) == (0, "done", 1)
+    code, said, _ = run("show", "method", "bipo")
+    assert code == 0
+    assert "needs: model" in said
+    assert "gamma" in said
+    code, said, _ = run("fit", settings["pairs"], "--method", "bipo")
+    assert code == 1
