@@ -15,6 +15,7 @@ _FILES = {
     "claims/wide": "claims/wide.jsonl",
     "claims/planted": "controls/planted_claims.jsonl",
     "trust_game": "trust_game/trust_game.jsonl",
+    "trust_actions": "emotions/trust_actions.jsonl",
     "guard_texts": "guards/texts.jsonl",
     "guard_prompts": "guards/prompts.jsonl",
     "guard_probes": "guards/probes.jsonl",

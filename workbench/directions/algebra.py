@@ -152,22 +152,14 @@ def denoise(
         MismatchError: activations of another model or site, or without a layer.
         ConfigError: a direction lies in the removed span, or the neutral activations are alike.
     """
-    if not 0 < explained < 1:
-        raise ValueError(f"explained {explained}; expected a share of the variance in (0, 1)")
     directions.refuse_other(neutral)
-    bases, shares, n = [], [], 0
+    bases: list[ndarray] = []
+    shares: list[float] = []
+    n = 0
     for layer in directions.layers:
-        values = read_rows(neutral, layer).values
-        try:
-            axes, share = principal_axes(values)
-        except ValueError as error:
-            raise ConfigError(f"neutral activations at layer {layer}: {error}") from None
-        count = min(int(np.searchsorted(np.cumsum(share), explained)) + 1, len(share))
-        shares.append(float(share[:count].sum()))
-        bases.append(
-            axes[:count] if control is None else _random_basis(axes[:count], control, layer)
-        )
-        n = len(values)
+        axes, share, n = neutral_components(neutral, layer, explained)
+        shares.append(share)
+        bases.append(axes if control is None else random_basis(axes, control, layer))
     told = {
         "made_by": "denoise" if control is None else "denoise, random control",
         "n_neutral": n,
@@ -176,6 +168,32 @@ def denoise(
         "explained": np.array(shares, np.float32),
     }
     return _without(directions, bases, renormalize, told)
+
+
+def neutral_components(
+    neutral: ActivationsLike, layer: int, explained: float = 0.5
+) -> tuple[Float[ndarray, "r d"], float, int]:
+    """Return the fewest top components that reach ``explained``, their share, and n of what.
+
+    Raises:
+        ConfigError: the neutral activations are alike.
+        ValueError: ``explained`` is no share in (0, 1).
+    """
+    if not 0 < explained < 1:
+        raise ValueError(f"explained {explained}; expected a share of the variance in (0, 1)")
+    values = read_rows(neutral, layer).values
+    try:
+        axes, share = principal_axes(values)
+    except ValueError as error:
+        raise ConfigError(f"neutral activations at layer {layer}: {error}") from None
+    count = min(int(np.searchsorted(np.cumsum(share), explained)) + 1, len(share))
+    return axes[:count], float(share[:count].sum()), len(values)
+
+
+def random_basis(axes: Float[ndarray, "r d"], seed: int, layer: int) -> Float[ndarray, "r d"]:
+    """Draw as many orthonormal directions as ``axes`` has, the same for one seed and layer."""
+    rng = np.random.default_rng([seed, layer])
+    return np.asarray(np.linalg.qr(rng.standard_normal(axes.shape[::-1]))[0].T)
 
 
 def variance_along(
@@ -336,11 +354,6 @@ def _without(
         after = after / retained[..., None]
     info = {**told, "renormalized": renormalize, "retained": retained.T.astype(np.float32)}
     return replace(directions, vectors=after, center=None, info=info)
-
-
-def _random_basis(axes: Float[ndarray, "r d"], seed: int, layer: int) -> Float[ndarray, "r d"]:
-    rng = np.random.default_rng([seed, layer])
-    return np.asarray(np.linalg.qr(rng.standard_normal(axes.shape[::-1]))[0].T)
 
 
 def _variance(x: Float[ndarray, "n m"], weights: Float[ndarray, "b n"]) -> Float[ndarray, "b m"]:
