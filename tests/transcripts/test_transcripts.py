@@ -11,6 +11,7 @@ import pytest
 import workbench as wb
 from workbench.directions.persona import CountRule, persona_space
 from workbench.errors import ConfigError, FormatError, MismatchError
+from workbench.library import open_prompts, sources
 from workbench.prompts import PromptSet
 from workbench.transcripts import (
     Scores,
@@ -114,10 +115,42 @@ def test_a_capture_gets_the_written_ones_with_their_columns_and_scores():
     assert found.items[0][-1] == {"role": "assistant", "content": "Arr."}
     np.testing.assert_array_equal(found.columns["score"], [3.0, np.nan, 0.25])
     assert found.columns["role"].tolist() == ["pirate", "default", "default"]
+    assert found.columns["score_judge"].tolist() == ["stand-in"] * 3
     asked = made().prompts(answered=False)
     assert [chat[-1]["role"] for chat in asked.items] == ["user"] * 3
     with pytest.raises(ConfigError, match=r"none of 1 answers was written \(1 timeout\)"):
         made().take([2]).prompts()
+
+
+def test_a_file_of_transcripts_is_a_prompt_source_with_its_answers_or_without(tmp_path):
+    file = write_transcripts(made(), tmp_path / "run-1" / "transcripts.parquet")
+    for source in (file, str(file), file.parent, [str(file)]):
+        found = open_prompts(source)
+        assert (found.ids, found.items) == (made().prompts().ids, made().prompts().items)
+        assert list(found.columns) == list(made().prompts().columns)
+        assert sources(source) == [file]
+    asked = open_prompts({"path": str(file), "answered": False, "where": {"role": "default"}})
+    assert asked.items == made().prompts(answered=False).where(role="default").items
+    other = write_transcripts(made(), tmp_path / "run-2" / "transcripts.parquet")
+    assert open_prompts([str(file), str(other)]).ids[::3] == ("run-1:r0", "run-2:r0")
+
+
+def test_what_is_no_file_of_transcripts_is_read_as_prompts_and_has_no_answers_to_leave_out(
+    tmp_path,
+):
+    rows = pyarrow.Table.from_pylist([{"id": "a", "text": "One."}])
+    pyarrow.parquet.write_table(rows, tmp_path / "plain.parquet")
+    assert open_prompts(tmp_path / "plain.parquet").items == ("One.",)
+    with pytest.raises(ConfigError, match="answered = False is for transcripts"):
+        open_prompts({"path": str(tmp_path / "plain.parquet"), "answered": False})
+    with pytest.raises(ConfigError, match="answered = 'no'; true or false is expected"):
+        open_prompts({"path": "statements", "answered": "no"})
+    file = write_transcripts(made(), tmp_path / "transcripts.parquet")
+    with pytest.raises(ConfigError, match="holds chats"):
+        open_prompts({"path": str(file), "text": "messages"})
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match="no Parquet table"):
+        open_prompts(tmp_path / "broken.parquet")
 
 
 def test_from_rollouts_to_an_axis_of_a_model(tiny_subject):

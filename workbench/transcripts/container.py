@@ -19,6 +19,8 @@ WRITTEN = ("", "cut short")
 TAKEN = ("id", "messages", "reason", "generator", "sampling", "seed")
 SCORE = "score/"
 """Begins the name of a column of scores in the file."""
+JUDGE = "_judge"
+"""Ends the name of a column that says who gave the scores of a capture's items."""
 KINDS = "Uifb"
 """Kinds of columns: texts, integers, numbers, booleans."""
 
@@ -158,6 +160,8 @@ class Transcripts:
     def prompts(self, *, answered: bool = True) -> PromptSet:
         """Return the written ones as chats for a capture, with columns, and scores as columns.
 
+        The column ``score_judge`` names who gave ``score``, so that what is cached says so too.
+
         Args:
             answered: with the answer, for reads of the response; without it, for reads of the
                 prompt (capture those with the generation prompt).
@@ -170,7 +174,9 @@ class Transcripts:
             reasons = ", ".join(f"{n} {reason}" for reason, n in self.counts["answers"].items())
             raise ConfigError(f"none of {len(self)} answers was written ({reasons}); sample again")
         kept = self.take(rows)
-        scores = {name: one.values for name, one in kept.scores.items()}
+        scores: dict[str, ndarray] = {name: one.values for name, one in kept.scores.items()}
+        for name, one in kept.scores.items():
+            scores[f"{name}{JUDGE}"] = np.full(len(kept), one.judge)
         chats = kept.chats if answered else tuple(chat[:-1] for chat in kept.chats)
         return PromptSet(kept.ids, chats, {**kept.columns, **scores}, "transcripts")
 

@@ -59,6 +59,17 @@ def write_transcripts(
     return place
 
 
+def is_transcripts(path: str | Path) -> bool:
+    """Whether a file says of itself that it holds transcripts; its rows are not read."""
+    if Path(path).suffix != ".parquet":
+        return False
+    try:
+        marks = pyarrow.parquet.read_schema(path).metadata or {}
+    except (OSError, pyarrow.ArrowException):
+        return False
+    return bool(marks.get(b"format") == FORMAT.encode())
+
+
 def read_transcripts(path: str | Path, marks: Mapping[str, str] | None = None) -> Transcripts:
     """Read transcripts, or those of a folder.
 
