@@ -82,7 +82,7 @@ def turn_means(tokens: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Rows conversation, turn, role, layer, direction, value, n (tokens).
     """
-    kept = tokens[tokens["position"] > 0]
+    kept = tokens[tokens["position"] > 0].astype({"value": float})
     found = kept.groupby(TURN, sort=False)["value"].agg(value="mean", n="size")
     return found.reset_index()
 

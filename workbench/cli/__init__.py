@@ -1,6 +1,12 @@
 """The command line: each verb turns its words into settings, makes one library call, and prints."""
 
-from workbench.cli import batch, corpora, look, steer  # noqa: F401 (their decorators fill the app)
+from workbench.cli import (  # noqa: F401 (their decorators fill the app)
+    batch,
+    corpora,
+    look,
+    persona_vectors,
+    steer,
+)
 from workbench.cli.app import INTERRUPTED as INTERRUPTED
 from workbench.cli.app import app as app
 from workbench.cli.app import main as main

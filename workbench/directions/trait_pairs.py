@@ -85,6 +85,17 @@ class _Pairs(NamedTuple):
     lacking: Int[ndarray, " k"]
 
 
+class GoodPairs(NamedTuple):
+    """The pairs that make the vectors, and how they were counted."""
+
+    counts: pd.DataFrame
+    """As of ``TraitVectors``."""
+    trait: Int[ndarray, " p"]
+    """Row of ``counts``, of kept traits alone."""
+    rows: Int[ndarray, "p 2"]
+    """Items of the activations: positive, negative."""
+
+
 def trait_vectors(
     acts: ActivationsLike,
     *,
@@ -116,6 +127,45 @@ def trait_vectors(
             or no trait with pairs enough.
     """
     chosen = layers_of(acts, layers)
+    columns = {"trait": trait, "pole": pole, "pair": pair, "score": score, "coherence": coherence}
+    found = good_pairs(acts, judge=judge, rule=rule, **columns)
+    counts, vectors = found.counts, _vectors(acts, chosen, found)
+    kept = counts[counts["kept"]]
+    info = {
+        "made_by": "mean positive minus mean negative of pairs",
+        "rule": rule.name if judge != UNJUDGED else f"all pairs, at least {rule.least}",
+        "judge": judge,
+        "n_pairs": {str(n): int(c) for n, c in zip(kept["trait"], kept["used"], strict=True)},
+        "n_unscored": int(counts["unscored"].sum()),
+    }
+    directions = Directions(
+        names=tuple(kept["trait"]),
+        layers=chosen,
+        vectors=vectors,
+        norms=mean_norms(acts, chosen),
+        model=acts.model,
+        site=acts.site,
+        position=acts.position,
+        info=info,
+    )
+    return TraitVectors(directions, counts)
+
+
+def good_pairs(
+    acts: ActivationsLike,
+    *,
+    judge: str,
+    rule: PairRule = APART,
+    trait: str = "trait",
+    pole: str = "pole",
+    pair: str = "pair",
+    score: str = "score",
+    coherence: str = "coherence",
+) -> GoodPairs:
+    """Return the pairs that a rule takes, of the traits that have enough of them.
+
+    Args and errors are those of ``trait_vectors``; only columns are read.
+    """
     names, member = names_in(acts, trait)
     found = _pair(acts, names, member, pole, pair)
     scores = scores_of(acts, score, judge, 0, 100)
@@ -137,26 +187,15 @@ def trait_vectors(
         }
     )
     counts["kept"] = counts["used"] >= rule.least
-    vectors = _vectors(acts, chosen, found, good, counts)
-    kept = counts[counts["kept"]]
-    info = {
-        "made_by": "mean positive minus mean negative of pairs",
-        "rule": rule.name if judge != UNJUDGED else f"all pairs, at least {rule.least}",
-        "judge": judge,
-        "n_pairs": {str(n): int(c) for n, c in zip(kept["trait"], kept["used"], strict=True)},
-        "n_unscored": int(counts["unscored"].sum()),
-    }
-    directions = Directions(
-        names=tuple(kept["trait"]),
-        layers=chosen,
-        vectors=vectors,
-        norms=mean_norms(acts, chosen),
-        model=acts.model,
-        site=acts.site,
-        position=acts.position,
-        info=info,
-    )
-    return TraitVectors(directions, counts)
+    if not counts["kept"].any():
+        most = counts.sort_values("used").iloc[-1] if len(counts) else None
+        told = "there are no pairs" if most is None else f"{most['trait']} has {most['used']}"
+        raise ConfigError(
+            f"no trait has good pairs enough for a vector (the most: {told}); sample more, or take "
+            "another rule"
+        )
+    good &= counts["kept"].to_numpy()[found.trait]
+    return GoodPairs(counts, found.trait[good], found.rows[good])
 
 
 def _pair(
@@ -188,26 +227,14 @@ def _pair(
 
 
 def _vectors(
-    acts: ActivationsLike,
-    layers: Sequence[int],
-    found: _Pairs,
-    good: Bool[ndarray, " p"],
-    counts: pd.DataFrame,
+    acts: ActivationsLike, layers: Sequence[int], found: GoodPairs
 ) -> Float[ndarray, "k l d"]:
-    kept = counts.index[counts["kept"]].to_numpy()
-    if not len(kept):
-        most = counts.sort_values("used").iloc[-1] if len(counts) else None
-        told = "there are no pairs" if most is None else f"{most['trait']} has {most['used']}"
-        raise ConfigError(
-            f"no trait has good pairs enough for a vector (the most: {told}); sample more, or take "
-            "another rule"
-        )
-    place = np.full(len(counts), -1)
+    kept = found.counts.index[found.counts["kept"]].to_numpy()
+    place = np.full(len(found.counts), -1)
     place[kept] = np.arange(len(kept))
-    rows, number = found.rows[good], place[found.trait[good]]
-    rows, number = rows[number >= 0], number[number >= 0]
+    number = place[found.trait]
     share = 1 / np.bincount(number)[number]
-    cells = (np.concatenate([number, number]), rows.T.reshape(-1))
+    cells = (np.concatenate([number, number]), found.rows.T.reshape(-1))
     shape = (len(kept), count_items(acts))
     weights = csr_matrix((np.concatenate([share, -share]), cells), shape=shape)
     parts = [weighted_sums(read_items(acts, layer), weights) for layer in layers]

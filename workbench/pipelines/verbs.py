@@ -32,6 +32,12 @@ VERBS = {
     "sweep": "sweeping:sweep_verb",
     "generate": "sweeping:generate_verb",
     "probe": "probing:probe_verb",
+    "personas": "personas:verb",
+    "monitor": "monitor:verb",
+    "drift": "drift:verb",
+    "shift": "shift:verb",
+    "screen": "screen:verb",
+    "combine": "combine:verb",
 }
 """Module of this package and function that gives the verb. Imported when asked for, so that a
 mistake in one verb does not wait for another's imports."""
