@@ -8,9 +8,10 @@ import errno
 import functools
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,6 @@ from workbench.activations.layout import Part
 from workbench.activations.shard import Known
 from workbench.activations.skeleton import Frame
 from workbench.files import free_bytes, replacing
-
-PIECE_BYTES = 1 << 20
-"""What is hashed at once."""
 
 Put = Callable[[int, Shaped[np.ndarray, "m d"]], None]
 """Takes a layer's place in the file, and its stored rows."""
@@ -72,12 +70,11 @@ class Draft:
         """
         assert self._there.all(), "every row has come"
         with self._open:
-            seal = self.frame.seal(norms, self._write_values())
-            for offset, piece in self.frame.own():
-                self._write(piece, offset)
-            self._write(memoryview(seal.pack()), seal.length)
+            seal = self.frame.seal(norms, self._sums())
+            end = (seal.length, memoryview(seal.pack()))
+            digest = self._write([*self.frame.own(), *self._runs(), end])
             start_writing(self._file)
-            return self._hash(), Known(seal.digest, self.frame.shape[1])
+            return digest, Known(seal.digest, self.frame.shape[1])
 
     def discard(self) -> None:
         """Remove the file, unless it is closed."""
@@ -97,28 +94,43 @@ class Draft:
             with self._open:
                 raise
 
-    def _write_values(self) -> UInt32[np.ndarray, "l c"]:
-        """Write every chunk, and return its CRC-32."""
-        rows, sums = self.frame.rows, np.zeros(self.frame.offsets.shape, np.uint32)
+    def _chunks(self) -> Iterator[tuple[int, int, memoryview]]:
+        """Yield layer, number and bytes of each chunk; one ends in memory where the next begins."""
         for layer, values in enumerate(self._values):
-            for chunk, start in enumerate(range(0, len(values), rows)):
-                piece = memoryview(values[start : start + rows]).cast("B")
-                self._write(piece, int(self.frame.offsets[layer, chunk]))
-                sums[layer, chunk] = zlib.crc32(piece)
-        return sums
+            for number, start in enumerate(range(0, len(values), self.frame.rows)):
+                rows = values[start : start + self.frame.rows]
+                yield layer, number, memoryview(rows).cast("B")
 
-    def _write(self, piece: memoryview, offset: int) -> None:
-        done = 0
-        while done < len(piece):
-            done += os.pwrite(self._file, piece[done:], offset + done)
+    def _sums(self) -> UInt32[np.ndarray, "l c"]:
+        """Return the CRC-32 of every chunk."""
+        found = np.zeros(self.frame.offsets.shape, np.uint32)
+        for layer, number, piece in self._chunks():
+            found[layer, number] = zlib.crc32(piece)
+        return found
 
-    def _hash(self) -> str:
-        digest, piece = sha256(), memoryview(bytearray(PIECE_BYTES))
-        offset = 0
-        while count := os.preadv(self._file, [piece], offset):
-            digest.update(piece[:count])
-            offset += count
-        assert offset == self.frame.size, "HDF5's bytes, the values and the seal"
+    def _runs(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield the values as runs of chunks that are neighbors in the file, with their places."""
+        flat = self._values.reshape(-1).data.cast("B")
+        begin = start = stop = 0  # the run's place in the file, its bounds in memory
+        for layer, number, piece in self._chunks():
+            place = int(self.frame.offsets[layer, number])
+            if place != begin + stop - start:
+                if stop > start:
+                    yield begin, flat[start:stop]
+                begin, start = place, stop
+            stop += len(piece)
+        yield begin, flat[start:stop]
+
+    def _write(self, pieces: Sequence[tuple[int, memoryview]]) -> str:
+        """Write pieces to their places, and return the sha256 of the file they make."""
+        digest, end = sha256(), 0
+        for place, piece in sorted(pieces, key=itemgetter(0)):
+            digest.update(bytes(place - end))  # what no piece covers is zero
+            digest.update(piece)
+            end, done = place + len(piece), 0
+            while done < len(piece):
+                done += os.pwrite(self._file, piece[done:], place + done)
+        assert end == self.frame.size, "HDF5's bytes, the values and the seal"
         return digest.hexdigest()
 
 
