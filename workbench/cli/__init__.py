@@ -2,6 +2,7 @@
 
 from workbench.cli import (  # noqa: F401 (their decorators fill the app)
     batch,
+    capping,
     corpora,
     look,
     persona_vectors,

@@ -32,6 +32,7 @@ VERBS = {
     "sweep": "sweeping:sweep_verb",
     "generate": "sweeping:generate_verb",
     "probe": "probing:probe_verb",
+    "capping": "capping:verb",
     "personas": "personas:verb",
     "monitor": "monitor:verb",
     "drift": "drift:verb",
