@@ -32,6 +32,7 @@ VERBS = {
     "sweep": "sweeping:sweep_verb",
     "generate": "sweeping:generate_verb",
     "probe": "probing:probe_verb",
+    "rollout": "rollouts:verb",
     "capping": "capping:verb",
     "personas": "personas:verb",
     "monitor": "monitor:verb",
