@@ -1,5 +1,6 @@
 """Figures: a results table in, one Bokeh figure out; no Panel, no disk, no state."""
 
+from workbench.figures.capping import cap_displacement, cap_engagement, capped_readout
 from workbench.figures.cosine import cosine_matrix, cosine_ranking
 from workbench.figures.dose import (
     dose_response,
@@ -19,6 +20,9 @@ __all__ = [
     "LIGHT",
     "Theme",
     "auc_by_layer",
+    "cap_displacement",
+    "cap_engagement",
+    "capped_readout",
     "cosine_by_layer",
     "cosine_matrix",
     "cosine_ranking",
