@@ -33,6 +33,7 @@ VERBS = {
     "generate": "sweeping:generate_verb",
     "probe": "probing:probe_verb",
     "rollout": "rollouts:verb",
+    "judge": "judging:verb",
     "capping": "capping:verb",
     "personas": "personas:verb",
     "monitor": "monitor:verb",
