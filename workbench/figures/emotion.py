@@ -240,7 +240,7 @@ def _square(table: pd.DataFrame) -> pd.DataFrame:
 def _span_told(cells: pd.DataFrame) -> str:
     if cells.empty:
         return "one emotion"
-    high, low = (cells.loc[i] for i in (cells["cosine"].idxmax(), cells["cosine"].idxmin()))
+    high, low = (cells.iloc[int(i)] for i in (cells["cosine"].argmax(), cells["cosine"].argmin()))
     return (
         f"from {low['cosine']:.2f} ({low['first']}, {low['second']}) to {high['cosine']:.2f} "
         f"({high['first']}, {high['second']})"
@@ -286,7 +286,7 @@ def _peak(table: pd.DataFrame, name: str) -> str:
     rows = table[table["emotion"] == name].dropna(subset="auc")
     if rows.empty:
         return f"{name} not read"
-    best = rows.loc[rows["auc"].idxmax()]
+    best = rows.iloc[int(rows["auc"].argmax())]
     return f"{name} {best['auc']:.2f} at layer {int(best['layer'])}"
 
 

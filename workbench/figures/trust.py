@@ -174,5 +174,5 @@ def _ends(values: np.ndarray) -> tuple[float, float]:
 
 
 def _ends_told(rows: pd.DataFrame, name: Sequence[str] | str, measure: str) -> str:
-    best = rows.loc[rows[measure].abs().idxmax()]
+    best = rows.iloc[int(rows[measure].abs().argmax())]
     return f"{name} largest at layer {int(best['layer'])} ({best[measure]:.3g})"
