@@ -14,7 +14,15 @@ ACTS = "acts"
 EVIDENCE = "evidence.parquet"
 RESULTS = "results.parquet"
 PROBED, TOLD = "probe.parquet", "probe.json"
+AXIS, COORDINATES, COSINES = "axis.safetensors", "coordinates.parquet", "cosines.parquet"
+EMOTIONS, SIMILARITY, PROFILES = (
+    "emotions.safetensors", "similarity.parquet", "profiles.parquet",
+)  # fmt: skip
+MARGIN = "margin.parquet"
 DEMO = "workbench run studies/demo.toml"
+PERSONAS = "workbench run studies/axis_smollm2.toml"
+EMOTION_STUDY = "workbench run studies/emotion_smollm2.toml"
+TRUST_STUDY = "workbench run studies/trust_smollm2.toml"
 NEEDS = {
     "map": ("activations of a prompt set", f"{DEMO}  # or: workbench cache MODEL PROMPTS"),
     "truth": ("evidence of a fitted direction", f"{DEMO}  # or: workbench fit ACTS"),
@@ -27,6 +35,7 @@ NEEDS = {
         "a checkpoint beside its base and known organisms",
         "workbench probe MODEL --directions FILE --readout claims --known runs",
     ),
+    "personas": ("roles and the Assistant Axis", PERSONAS),
 }
 """What a page needs, in words, and the command that makes it."""
 
@@ -75,7 +84,7 @@ class Catalogue:
         """Return the runs that a page can draw, newest first.
 
         Args:
-            kind: ``map``, ``truth``, ``claims``, ``dose`` or ``probe``.
+            kind: a key of ``NEEDS``, or ``cosines``.
         """
         return [entry for entry in reversed(self.entries) if _serves(entry, kind)]
 
@@ -147,6 +156,16 @@ def _serves(entry: Entry, kind: str) -> bool:
         return entry.file(ACTS) is not None
     if kind == "truth":
         return entry.file(EVIDENCE) is not None and entry.run.verb != "apply"
+    if kind == "personas":
+        return all(entry.file(name) is not None for name in (AXIS, COORDINATES))
+    if kind == "cosines":
+        return entry.run.verb == "cosines" and entry.file(COSINES) is not None
+    if kind == "emotions":
+        return all(entry.file(name) is not None for name in (EMOTIONS, SIMILARITY))
+    if kind == "profiles":
+        return entry.run.verb == "profiles" and entry.file(PROFILES) is not None
+    if kind == "trust":
+        return entry.run.verb == "trust" and entry.file(MARGIN) is not None
     if kind == "probe":
         return entry.run.verb == "probe" and entry.file(PROBED) is not None
     if entry.file(RESULTS) is None:

@@ -14,6 +14,7 @@ PAGES = (
     ("/truth", "Truth"),
     ("/dose", "Dose-response"),
     ("/probe", "Probe"),
+    ("/persona", "Personas"),
 )
 NARROW = 700
 """Pixels under which the sidebar starts closed."""

@@ -1,6 +1,6 @@
 """One module a page: a runs root in, a Panel page out; each call is one browser session."""
 
-from workbench_apps.pages import activation_map, dose, overview, probe, truth
+from workbench_apps.pages import activation_map, dose, overview, persona, probe, truth
 
 BUILDERS = {
     "/": overview.build,
@@ -8,6 +8,7 @@ BUILDERS = {
     "/truth": truth.build,
     "/dose": dose.build,
     "/probe": probe.build,
+    "/persona": persona.build,
 }
 """Address -> page."""
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import cards, looks, probed, shell
+from workbench_apps import cards, looks, personas, probed, shell
 from workbench_apps.catalogue import NEEDS, Catalogue, read_catalogue
 from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
+from workbench_apps.persona_state import PersonaState
 from workbench_apps.state import PageState
 
 from workbench.figures.truth import reading_verdict, sides_at
@@ -72,11 +73,26 @@ def _probe_fact(catalogue: Catalogue) -> str:
     return f"{model}: {probed.headline(state.table())}"
 
 
+def _persona_fact(catalogue: Catalogue) -> str:
+    state = PersonaState(catalogue)
+    entry = state.entry()
+    if entry is None:
+        return ""
+    table = personas.pc1_of(entry)
+    cosine = float(table.loc[table["layer"] == int(state.layer), "cosine"].iloc[0])
+    roles = int((state.placed()["kind"] == personas.ROLE).sum())
+    return (
+        f"cosine of axis and first component {cosine:.2f} at layer {state.layer}, n = {roles} "
+        f"roles; {personas.judged(entry).partition(';')[0]}"
+    )
+
+
 CARDS = (
     ("/map", "Activations map", "map", _map_fact),
     ("/truth", "Truth", "truth", _truth_fact),
     ("/dose", "Dose-response", "dose", _dose_fact),
     ("/probe", "Probe", "probe", _probe_fact),
+    ("/persona", "Personas", "personas", _persona_fact),
 )
 
 

@@ -22,12 +22,16 @@ PHONE = (
     "Chrome/120 Mobile Safari/537.36"
 )
 
-_spec = importlib.util.spec_from_file_location(
-    "runs_root", Path(__file__).with_name("runs_root.py")
-)
-_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_runs)
-sys.modules["runs_root"] = _runs  # for tests that write runs of their own
+
+def _writers(name):
+    """Load a neighbor, under its name for tests that write runs of their own."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_runs, _personas = _writers("runs_root"), _writers("persona_runs")
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +43,7 @@ def writers():
 @pytest.fixture(scope="session")
 def full_root(tmp_path_factory):
     """A runs root in which every page has something to draw."""
-    return _runs.write_all(tmp_path_factory.mktemp("runs"))
+    return _personas.write_personas(_runs.write_all(tmp_path_factory.mktemp("runs")))
 
 
 class Served:

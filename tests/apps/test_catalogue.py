@@ -26,10 +26,18 @@ def test_runs_that_read_one_frozen_direction_belong_together(writers, tmp_path):
 
 def test_what_is_missing_comes_with_a_command(tmp_path):
     missing = read_catalogue(tmp_path).missing()
-    assert [kind for kind, _, _ in missing] == ["map", "truth", "claims", "dose", "probe"]
-    *demo, (_, _, probe) = missing
+    assert [kind for kind, _, _ in missing] == [
+        "map",
+        "truth",
+        "claims",
+        "dose",
+        "probe",
+        "personas",
+    ]
+    *demo, (_, _, probe), (_, _, personas) = missing
     assert all("workbench run studies/demo.toml" in command for *_, command in demo)
     assert probe.startswith("workbench probe MODEL")
+    assert personas == "workbench run studies/axis_smollm2.toml"
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"id": 3}', "[]", "\x00\x01"])

@@ -9,6 +9,7 @@ from workbench.figures.dose import (
     realised_by_dose,
 )
 from workbench.figures.layers import cosine_by_layer, layer_similarity_map
+from workbench.figures.persona import axis_by_layer, axis_histogram, drift_lines, persona_map
 from workbench.figures.probe import known_distances, probe_changes
 from workbench.figures.scatter import scatter_map
 from workbench.figures.theme import DARK, LIGHT, Theme, theme_named
@@ -20,6 +21,8 @@ __all__ = [
     "LIGHT",
     "Theme",
     "auc_by_layer",
+    "axis_by_layer",
+    "axis_histogram",
     "cap_displacement",
     "cap_engagement",
     "capped_readout",
@@ -27,10 +30,12 @@ __all__ = [
     "cosine_matrix",
     "cosine_ranking",
     "dose_response",
+    "drift_lines",
     "engaged_by_dose",
     "known_distances",
     "layer_similarity_map",
     "mass_by_dose",
+    "persona_map",
     "probe_changes",
     "realised_by_dose",
     "scatter_map",

@@ -1,0 +1,316 @@
+"""Persona space as figures: the map of roles, where they lie along the axis, the axis by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench.figures.theme import (
+    Theme,
+    add_hover,
+    add_legend,
+    add_note,
+    arrays,
+    blank_figure,
+    theme_named,
+)
+
+ROLES, DEFAULT, ORGANISMS, NAMED = "roles", "default", "organisms", "named"
+"""Names of the map's sources, so that a page can move the points without a new figure."""
+MAPPER = "axis projection"
+MOST_NAMED = 4
+"""Roles named at each end of the axis."""
+FEWEST_BINS, MOST_BINS = 6, 24
+_COLUMNS = ["role", "axis", "pc1", "pc2"]
+
+
+def persona_map(table: pd.DataFrame, *, theme: str = "light", title: str = "") -> Any:
+    """Draw roles on the first two components, colored by their projection on the axis.
+
+    The default Assistant and organisms stand on the map with marks of their own; the roles farthest
+    out on the axis are named.
+
+    Args:
+        table: columns ``role, kind`` (role, default or organism), ``axis, pc1, pc2``, one layer.
+        theme: light or dark.
+        title: such as the layer; how many roles are shown is added.
+    """
+    look = theme_named(theme)
+    figure = blank_figure(
+        look, "", "", height=460, tools="pan,wheel_zoom,reset,save", toolbar_location="right",
+        x_axis_label="first component (residual units)", y_axis_label="second component",
+    )  # fmt: skip
+    roles = _add_roles(figure, look)
+    default = _add_marks(figure, look, DEFAULT, "star", look.ink, 20)
+    items = [("default Assistant", [default])]
+    glyphs = [roles, default]
+    if (table["kind"] == "organism").any():
+        glyphs.append(_add_marks(figure, look, ORGANISMS, "diamond", look.palette[1], 15))
+        items.append(("organisms", [glyphs[-1]]))
+    _add_names(figure, look)
+    add_legend(figure, look, items)
+    tips = [("", "@role"), ("axis", "@axis{0.000}")]
+    add_hover(figure, glyphs, [*tips, ("components", "@pc1{0.00}, @pc2{0.00}")])
+    place_personas(figure, table, title)
+    return figure
+
+
+def place_personas(figure: Any, table: pd.DataFrame, title: str) -> None:
+    """Move the points of a map to another layer's places, its colors and its title with them."""
+    roles, default, organisms = (
+        table.loc[table["kind"] == kind, _COLUMNS] for kind in ("role", "default", "organism")
+    )
+    shown = roles.dropna()
+    figure.select_one({"name": MAPPER}).update(
+        low=float(shown["axis"].min()) if len(shown) else 0.0,
+        high=float(shown["axis"].max()) if len(shown) else 1.0,
+    )
+    for name, rows in ((ROLES, shown), (DEFAULT, default), (ORGANISMS, organisms)):
+        source = figure.select_one({"name": name})
+        if source is not None:
+            source.data = arrays(rows)
+    named = pd.concat([_ends(shown), organisms, default])
+    figure.select_one({"name": NAMED}).data = arrays(named)
+    text = f"{title} · {len(shown):,} of {len(roles):,} roles shown"
+    figure.title.text = text
+    places = zip(organisms["role"], organisms["axis"], strict=True)
+    others = ", ".join(f"{name} at {value:.3g}" for name, value in places)
+    figure.html_attributes = {
+        "role": "img",
+        "aria-label": f"Persona map: {text}, colored by axis projection"
+        + (f"; organisms along the axis: {others}." if others else "."),
+    }
+
+
+def axis_histogram(
+    table: pd.DataFrame,
+    *,
+    floor: float | None = None,
+    floor_name: str = "floor of the cap",
+    theme: str = "light",
+    title: str = "",
+) -> Any:
+    """Count roles along the axis, beside the default Assistant, organisms and a cap's floor.
+
+    Args:
+        table: as for `persona_map`.
+        floor: in residual units along the axis.
+        floor_name: which percentile, in words.
+        theme: light or dark.
+        title: such as the layer.
+    """
+    look = theme_named(theme)
+    values = table.loc[table["kind"] == "role", "axis"].to_numpy(float)
+    values = values[np.isfinite(values)]
+    marked = table[table["kind"] != "role"]
+    marks = dict(zip(marked["role"].astype(str), marked["axis"].astype(float), strict=True))
+    told = ", ".join(f"{name} {value:.3g}" for name, value in marks.items())
+    figure = blank_figure(
+        look,
+        title or "Projections on the Assistant Axis",
+        f"Histogram of {len(values)} roles along the Assistant Axis; {told or 'no marks'}.",
+        height=300, x_axis_label="projection on the axis (residual units)",
+        y_axis_label="roles",
+    )  # fmt: skip
+    counts, edges = np.histogram(values, bins=_bins(len(values)))
+    top = float(counts.max(initial=1))
+    bars = figure.quad(
+        left=edges[:-1], right=edges[1:], bottom=0, top=counts, fill_color=look.palette[0],
+        fill_alpha=0.55, line_color=look.surface,
+    )  # fmt: skip
+    add_hover(
+        figure, [bars], [("roles", "@top"), ("from", "@left{0.000}"), ("to", "@right{0.000}")]
+    )
+    figure.y_range.start = 0
+    items = [(f"roles ({len(values)})", [bars])]
+    items += _upright(figure, look, marks, top)
+    if floor is not None and np.isfinite(floor):
+        style = {"color": look.warning, "line_dash": "dotted", "line_width": 2.2}
+        items.append((floor_name, [figure.line([floor, floor], [0, top], **style)]))
+    add_legend(figure, look, items)
+    return figure
+
+
+def axis_by_layer(
+    table: pd.DataFrame, *, layer: int | None = None, theme: str = "light", title: str = ""
+) -> Any:
+    """Draw the cosine of the axis with the first component by layer, and that component's share.
+
+    Args:
+        table: columns ``layer, cosine, explained`` (share of the variance of roles).
+        layer: the one on show, marked.
+        theme: light or dark.
+        title: what is compared.
+    """
+    from bokeh.models import ColumnDataSource, Span
+
+    look = theme_named(theme)
+    rows = table.sort_values("layer")
+    named = title or "Axis and first component"
+    least = rows.iloc[int(rows["cosine"].argmin())]
+    figure = blank_figure(
+        look,
+        named,
+        f"{named} by layer: lowest cosine {least['cosine']:.2f} at layer {int(least['layer'])}.",
+        height=300, x_axis_label="layer (0-based block)", y_axis_label="cosine, share",
+        y_range=(min(0.0, float(rows["cosine"].min()) - 0.05), 1.04),
+    )  # fmt: skip
+    if layer is not None:
+        figure.add_layout(
+            Span(location=layer, dimension="height", line_color=look.muted, line_dash="dashed")
+        )
+    source = ColumnDataSource(arrays(rows[["layer", "cosine", "explained"]]))
+    items = []
+    for column, words, marker, color in (
+        ("cosine", "cosine of axis and PC1", "circle", look.palette[0]),
+        ("explained", "variance that PC1 holds", "square", look.palette[1]),
+    ):
+        line = figure.line("layer", column, source=source, color=color, line_width=2.4)
+        dot = figure.scatter("layer", column, source=source, color=color, size=6, marker=marker)
+        items.append((words, [line, dot]))
+    tips = [("layer", "@layer"), ("cosine", "@cosine{0.000}"), ("share", "@explained{0.0%}")]
+    add_hover(figure, [items[0][1][1], items[1][1][1]], tips)
+    add_legend(figure, look, items)
+    return figure
+
+
+def drift_lines(
+    turns: pd.DataFrame,
+    *,
+    band: Mapping[str, float] | None = None,
+    band_name: str = "",
+    theme: str = "light",
+    title: str = "",
+) -> Any:
+    """Draw the mean projection of each assistant turn, one line a model, over the reference band.
+
+    Args:
+        turns: columns ``model, turn, mean, n`` (tokens), ``said`` (how the turn begins).
+        band: ``mean``, and ``low`` and ``high`` where there is a band.
+        band_name: of what the band is, with its n.
+        theme: light or dark.
+        title: such as the layer.
+    """
+    from bokeh.models import BoxAnnotation, ColumnDataSource, Span
+
+    look = theme_named(theme)
+    models = list(dict.fromkeys(turns["model"]))
+    if not 0 < len(models) <= len(look.palette):
+        raise ValueError(f"{len(models)} models; from 1 to {len(look.palette)} can be told apart")
+    told = "; ".join(_told(turns, model) for model in models)
+    named = title or "Drift"
+    figure = blank_figure(
+        look, named, f"{named}, mean projection by assistant turn: {told}.", height=320,
+        x_axis_label="assistant turn", y_axis_label="mean projection (residual units)",
+    )  # fmt: skip
+    figure.xaxis.ticker = sorted({int(turn) for turn in turns["turn"]})
+    items: list[tuple[str, list[Any]]] = []
+    dots = []
+    if band is not None:
+        figure.add_layout(Span(location=band["mean"], dimension="width", line_color=look.band))
+        if {"low", "high"} <= set(band):
+            area = BoxAnnotation(
+                bottom=band["low"], top=band["high"], fill_color=look.band, fill_alpha=0.2
+            )
+            area.line_color = None
+            figure.add_layout(area)
+    for number, model in enumerate(models):
+        rows = turns[turns["model"] == model].sort_values("turn")
+        source = ColumnDataSource(arrays(rows))
+        style: dict[str, Any] = {"source": source, "color": look.palette[number]}
+        line = figure.line("turn", "mean", line_width=2.4, **style)
+        marker = ("circle", "square", "diamond", "triangle")[number % 4]
+        dots.append(figure.scatter("turn", "mean", size=10, marker=marker, **style))
+        items.append((str(model), [line, dots[-1]]))
+    add_legend(figure, look, items)
+    tips = [("model", "@model"), ("turn", "@turn"), ("mean", "@mean{0.000}")]
+    add_hover(figure, dots, [*tips, ("tokens", "@n"), ("begins", "@said")])
+    _keep_in_view(figure, turns, band)
+    if band_name:
+        add_note(figure, look, band_name)
+    return figure
+
+
+def _keep_in_view(figure: Any, turns: pd.DataFrame, band: Mapping[str, float] | None) -> None:
+    """Let the vertical range hold lines and band, which no glyph of the figure is."""
+    held = [*turns["mean"], *(band or {}).values()]
+    low, high = float(np.nanmin(held)), float(np.nanmax(held))
+    room = 0.08 * (high - low) or 1.0
+    figure.y_range.start, figure.y_range.end = low - room, high + room
+    figure.x_range.start = min(turns["turn"]) - 0.5
+    figure.x_range.end = max(turns["turn"]) + 0.5
+
+
+def _told(turns: pd.DataFrame, model: str) -> str:
+    rows = turns[turns["model"] == model].sort_values("turn")
+    return f"{model} " + ", ".join(f"{value:.3g}" for value in rows["mean"])
+
+
+def _bins(count: int) -> int:
+    """Return how many bins: about the square root of the count, within what can be read."""
+    return int(np.clip(round(2 * np.sqrt(count)), FEWEST_BINS, MOST_BINS))
+
+
+def _ends(roles: pd.DataFrame) -> pd.DataFrame:
+    ordered = roles.sort_values("axis")
+    if len(ordered) <= 2 * MOST_NAMED:
+        return ordered
+    return pd.concat([ordered.head(MOST_NAMED), ordered.tail(MOST_NAMED)])
+
+
+def _add_roles(figure: Any, look: Theme) -> Any:
+    from bokeh.models import ColorBar, ColumnDataSource, LinearColorMapper
+    from bokeh.palettes import Viridis256
+
+    colors = Viridis256[56:] if look.name == "dark" else Viridis256[:226]
+    mapper = LinearColorMapper(colors, low=0.0, high=1.0, name=MAPPER)
+    source = ColumnDataSource({name: [] for name in _COLUMNS}, name=ROLES)
+    glyph = figure.scatter(
+        "pc1", "pc2", source=source, size=9, line_color=None, fill_alpha=0.85,
+        fill_color={"field": "axis", "transform": mapper},
+    )  # fmt: skip
+    bar = ColorBar(
+        color_mapper=mapper, title="projection on the axis (more: the Assistant)",
+        orientation="horizontal", height=10, width="auto", padding=6,
+        background_fill_color=look.surface, major_label_text_color=look.muted,
+        title_text_color=look.ink, title_text_font_style="normal",
+        major_tick_line_color=look.muted, bar_line_color=None,
+    )  # fmt: skip
+    figure.add_layout(bar, "below")
+    return glyph
+
+
+def _add_marks(figure: Any, look: Theme, name: str, marker: str, color: str, size: int) -> Any:
+    from bokeh.models import ColumnDataSource
+
+    source = ColumnDataSource({column: [] for column in _COLUMNS}, name=name)
+    return figure.scatter(
+        "pc1", "pc2", source=source, marker=marker, size=size, fill_color=color,
+        line_color=look.surface, line_width=1.2,
+    )  # fmt: skip
+
+
+def _add_names(figure: Any, look: Theme) -> None:
+    from bokeh.models import ColumnDataSource, LabelSet
+
+    source = ColumnDataSource({column: [] for column in _COLUMNS}, name=NAMED)
+    figure.add_layout(
+        LabelSet(
+            x="pc1", y="pc2", text="role", source=source, x_offset=8, y_offset=4,
+            text_font_size="11px", text_color=look.ink,
+            background_fill_color=look.surface, background_fill_alpha=0.6,
+        )
+    )  # fmt: skip
+
+
+def _upright(figure: Any, look: Theme, marks: Mapping[str, float], top: float) -> list[Any]:
+    items = []
+    for number, (name, value) in enumerate(marks.items()):
+        color = look.ink if number == 0 else look.palette[number % len(look.palette)]
+        dash = "solid" if number == 0 else "dashed"
+        line = figure.line([value, value], [0, top], color=color, line_dash=dash, line_width=2.2)
+        items.append((name, [line]))
+    return items
