@@ -34,23 +34,24 @@ VERBS = {
     "probe": "probing:probe_verb",
     "rollout": "rollouts:verb",
     "judge": "judging:verb",
-    "capping": "capping:verb",
     "personas": "personas:verb",
     "monitor": "monitor:verb",
     "drift": "drift:verb",
     "shift": "shift:verb",
     "screen": "screen:verb",
     "combine": "combine:verb",
+    "capping": "capping:verb",
 }
 """Module of this package and function that gives the verb. Imported when asked for, so that a
 mistake in one verb does not wait for another's imports."""
 
 VARIANTS = {
+    ("corpus", "kind=trust_pairs"): "trust_pairs:trust_pairs_verb",
     ("fit", "job"): "directions:jobs_verb",
     ("fit", "model"): "fit_trained:trained_verb",
     ("train", "objective"): "training:prefer_verb",
 }
-"""What a verb becomes where its settings hold a key."""
+"""What a verb becomes where its settings hold a key, or a key with that value."""
 
 
 def carry_out(
@@ -159,7 +160,12 @@ def verb_of(name: str, data: Mapping[str, Any]) -> Verb:
     """
     if name not in VERBS:
         raise unknown("verb", name, VERBS)
-    found = (place for (verb, key), place in VARIANTS.items() if verb == name and key in data)
+    found = (place for (verb, key), place in VARIANTS.items() if verb == name and _holds(data, key))
     module, _, function = next(found, VERBS[name]).partition(":")
     made: Verb = getattr(import_module(f"workbench.pipelines.{module}"), function)()
     return made
+
+
+def _holds(data: Mapping[str, Any], key: str) -> bool:
+    name, _, value = key.partition("=")
+    return name in data and value in ("", data[name])

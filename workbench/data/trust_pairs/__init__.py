@@ -1,0 +1,1 @@
+"""Scenarios and phrases of the trust pairs; see README.md."""
