@@ -28,10 +28,11 @@ SHARD_BYTES = 96 << 20
 
 When the last row has come each shard is hashed, and that goes side by side.
 """
-LAST_TOKENS = 1 << 10
+LAST_TOKENS = 1 << 11
 """Of a capture in many shards the last items that run together make so many tokens.
 
-When they have landed little is left to hash and to sync; and two batches of 512 tokens are full.
+When they have landed little is left to hash and to sync; and they take as long as it takes to write
+those before them.
 """
 LAST_SHARDS = 8
 """They make so many shards, which are closed side by side."""

@@ -23,8 +23,10 @@ from workbench.errors import MismatchError
 STAGING_BYTES = 32 << 20
 """Pinned memory through which a GPU's values pass; pinning takes half a second a GB."""
 LATE_BYTES = 256 << 20
-"""Values up to this size may wait behind those of one more batch: a small batch is computed before
-those of a large one are written, and the GPU would wait."""
+"""A batch's values may wait behind those of as many others of their size as make so many bytes: a
+small batch is computed before those of a large one have landed, and the GPU would wait."""
+LATE = 3
+"""But behind no more batches than these."""
 SHORTEST = 1e-15
 """The square of a smaller norm leaves float32, so it is worked out again in float64."""
 
@@ -68,8 +70,7 @@ class Landing:
             MismatchError: they are of another dtype than the values before.
             WorkbenchError: the disk is full or the place cannot be written.
         """
-        if self.given is None:
-            self._begin(load.values)
+        self.begin(load.values)
         if self.given != load.values.dtype:
             raise MismatchError(
                 f"the model gave {self.given} and now gives {load.values.dtype}; a capture "
@@ -82,8 +83,14 @@ class Landing:
             for rows, put in routes:
                 put(layer, bits[rows])
 
-    def _begin(self, values: Float[Tensor, "l m d"]) -> None:
-        """Open the targets, now that the dtype is known."""
+    def begin(self, values: Float[Tensor, "l m d"]) -> None:
+        """Open the targets once the dtype is known; the values need not be there yet.
+
+        Raises:
+            WorkbenchError: the disk is full or the place cannot be written.
+        """
+        if self.given is not None:
+            return
         self.given, self.stored = values.dtype, stored_name(values.dtype, self.dtype)
         self.norms = np.zeros((len(values), self.width), np.float32)
         self.finite = np.ones((len(values), self.width), bool)
@@ -172,7 +179,7 @@ class Load:
 
 
 class Mover:
-    """Brings batches to their landings; from a GPU behind the caller, two batches late at most."""
+    """Brings batches to their landings; from a GPU behind the caller, some batches late."""
 
     def __init__(self) -> None:
         self._behind = Background()
@@ -200,6 +207,8 @@ class Mover:
         ready = [torch.cuda.current_stream(device).record_event() for device in devices]
 
         def unload() -> None:
+            for landing, load in zip(landings, loads, strict=True):
+                landing.begin(load.values)  # while the GPU computes them
             for event in ready:
                 event.synchronize()
             for landing, load in zip(landings, loads, strict=True):
@@ -208,7 +217,7 @@ class Mover:
                     landing.put(load, staging.layers(load.values))
 
         size = sum(load.values.nbytes for load in loads)
-        future = self._behind.submit(unload, late=int(size <= LATE_BYTES))
+        future = self._behind.submit(unload, late=min(LATE, LATE_BYTES // size))
         for landing in landings:
             landing.coming.append(future)
 
