@@ -110,7 +110,8 @@ def is_plain_head(network: Any) -> bool:
     if getattr(network.config.get_text_config(), "final_logit_softcapping", None) is not None:
         return False  # small logits would not tell
     device = network.get_input_embeddings().weight.device
-    ids = (torch.arange(PROBE, device=device) * 7919 % network.config.vocab_size)[None]
+    words = network.config.get_text_config().vocab_size
+    ids = (torch.arange(PROBE, device=device) * 7919 % words)[None]
     training = network.training
     network.eval()
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from workbench_training import organism
 from workbench_training.pair_loop import PairLoop
@@ -122,16 +123,41 @@ def train_on_pairs(
         told |= _held_out(loop, pairs, reference)
         _warn(told)
         shift = loop.shift(pairs.trained) if method.gives == "map" else None
-    learned = Learned(
-        parameters=loop.parameters,
-        layers=layers,
-        model=subject.stamp,
-        norms=reference.norms,
+    found = method.result(_learned(loop, reference, told, shift), config.name or config.method)
+    return Trained(found, log, told, state)
+
+
+def _learned(
+    loop: PairLoop,
+    reference: Reference,
+    told: dict[str, Any],
+    shift: Float[ndarray, "l d"] | None,
+) -> Learned:
+    """Return what was learned, without the blocks whose edit does nothing.
+
+    Under the user's tokens the top block is one: nothing reads its output there.
+
+    Raises:
+        ConfigError: no block is left.
+    """
+    method, config = loop.method, loop.config
+    sizes = method.sizes(loop.parameters).cpu()
+    rows = torch.nonzero(sizes)[:, 0].tolist()
+    if not rows:
+        raise ConfigError(
+            f"method {config.method!r} learned nothing: every block's edit is zero; edit blocks "
+            f"below the top one, lower a lasso, or use another span than {config.span!r}"
+        )
+    empty = [layer for row, layer in enumerate(loop.layers) if row not in rows]
+    return Learned(
+        parameters={name: value.detach()[rows] for name, value in loop.parameters.items()},
+        layers=tuple(loop.layers[row] for row in rows),
+        model=loop.subject.stamp,
+        norms=reference.norms[rows],
         position=POSITIONS[config.span],
-        info=_info(config, method, told),
-        shift=shift,
+        info={**_info(config, method, told), "left_out_layers": empty},
+        shift=None if shift is None else shift[rows],
     )
-    return Trained(method.result(learned, config.name or config.method), log, told, state)
 
 
 def make_method(config: PairFitConfig) -> PairMethod:

@@ -77,7 +77,7 @@ class Learned:
 
 
 class PairMethod(BaseEstimator):
-    """A method that `train_on_pairs` trains; its parameters are its settings.
+    """A method that a model trains on pairs; its parameters are its settings.
 
     At the start its edit changes nothing. Positive doses make the chosen replies likelier.
     """
@@ -118,7 +118,7 @@ class PairMethod(BaseEstimator):
         """Do what follows an update of the optimizer, in place."""
 
     def sizes(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, " l"]:
-        """Return how large the edit of each layer is, in residual-stream units."""
+        """Return the length of what each layer's edit is made of; 0 where it does nothing."""
         raise NotImplementedError
 
     def result(self, learned: Learned, name: str) -> Directions | LinearMap:
@@ -139,7 +139,8 @@ class VectorMethod(PairMethod):
         return h + torch.outer(marks.strength.flatten(), part["v"]).view(h.shape)
 
     def sizes(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, " l"]:
-        return torch.linalg.vector_norm(parameters["v"].detach(), dim=1)
+        lengths: Tensor = torch.linalg.vector_norm(parameters["v"].detach(), dim=1)
+        return lengths
 
     def result(self, learned: Learned, name: str) -> Directions:
         v = learned.parameters["v"].detach().cpu().numpy()

@@ -17,7 +17,8 @@ from workbench.models.families import text_config
 from workbench.types import Rendered, Subject
 
 Range = tuple[int, int]
-PairRows = str | Path | Sequence[Mapping[str, Any]]
+PairRows = str | Path | Sequence[Any]
+"""A file, an item set's name, or rows as mappings."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Registry(Generic[T]):
         )
 
 
-TRAINED = ("workbench_training.bipo",)
+TRAINED = tuple(f"workbench_training.{name}" for name in ("bipo", "loreft", "reps"))
 """Methods that a model trains; they stand with the rest of training."""
 METHODS: Registry[Any] = Registry("method", "workbench.directions", TRAINED)
 EDITS: Registry[Any] = Registry("edit", "workbench.interventions")

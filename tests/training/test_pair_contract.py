@@ -1,0 +1,382 @@
+"""What every method that a model trains promises: start, effect, sign, resume, batches, models."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from workbench_training import organism
+from workbench_training.pair_fit import fit_trained, make_method, train_on_pairs
+from workbench_training.pair_loop import PairLoop, cut, rate_at
+from workbench_training.pair_method import BOTH, Run
+from workbench_training.pairs import read_pairs
+from workbench_training.reply_scores import Scorer, frozen, lay_out
+
+import workbench as wb
+from workbench.directions import LinearMap, open_directions, open_map, save_directions, save_map
+from workbench.errors import ConfigError, FormatError
+from workbench.linalg import cosine
+from workbench.registry import METHODS, needs_model
+
+NAMES = [name for name in METHODS.names() if needs_model(METHODS.factory(name))]
+THOROUGH = pytest.mark.thorough
+
+
+def numbers(found):
+    """What was learned, as one array of each part."""
+    if isinstance(found, LinearMap):
+        return {"left": found.left, "right": found.right, "b": found.b, "axis": found.axis}
+    return {"vectors": found.vectors}
+
+
+def assert_equal(one, other, exact=True, **room):
+    for name, value in numbers(one).items():
+        if exact:
+            np.testing.assert_array_equal(value, numbers(other)[name])
+        else:
+            np.testing.assert_allclose(value, numbers(other)[name], **room)
+
+
+def intervention(found, dose=1.0, scope="user"):
+    if isinstance(found, LinearMap):
+        return wb.Intervention.map(found, layers=found.layers, dose=dose, scope=scope)
+    return wb.Intervention.add(found, layers=found.layers, dose=dose, scope=scope)
+
+
+def test_the_registry_finds_the_methods_by_their_files():
+    assert set(NAMES) == {"bipo", "loreft", "reps"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_clone_has_the_same_parameters(name):
+    one = METHODS.create(name)
+    assert clone(one).get_params() == one.get_params()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("strength", [-2.0, 0.0, 1.0])
+def test_the_start_is_no_edit(name, strength, subject_of, pair_rows, pair_config):
+    subject, config = subject_of(), pair_config(method=name)
+    pairs = read_pairs(pair_rows(), subject, config).trained
+    with frozen(subject):
+        loop = PairLoop(subject, make_method(config), config, (0, 1, 2, 3), pairs)
+        plain = loop.observe(pairs).logprobs
+        runs = [Run(run.reply, strength, null) for run in BOTH for null in (False, name == "reps")]
+        with torch.no_grad(), loop._applied():
+            found = loop.logprobs_of(pairs, runs).view(2, 2, -1)
+    for way in range(2):
+        np.testing.assert_allclose(found[:, way], plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_planted_effect_is_found_and_holds_on_other_prompts(
+    name, subject_of, pair_rows, pair_config
+):
+    rows = [{**row, "split": "test" if n > 5 else "train"} for n, row in enumerate(pair_rows(9))]
+    config = pair_config(method=name, epochs=8)
+    told = train_on_pairs(subject_of(), rows, config).told
+    assert told["margin_after"] > told["margin_before"] + 0.1
+    swapped = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
+    other = train_on_pairs(subject_of(), swapped, config).told
+    assert other["margin_before"] == pytest.approx(-told["margin_before"], abs=1e-5)
+    assert other["margin_after"] > other["margin_before"] + 0.1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("span", ["user", "assistant"])
+def test_the_edit_of_training_is_that_of_the_engine(name, span, subject_of, pair_rows, pair_config):
+    """The margin that training reports is what an intervention gives with the recorded scope."""
+    subject = subject_of()
+    rows = [{**row, "split": "test" if n else "train"} for n, row in enumerate(pair_rows(4))]
+    config = pair_config(method=name, span=span, epochs=4)
+    done = train_on_pairs(subject, rows, config)
+    scope = done.found.info["scope"]
+    pairs = read_pairs(rows, subject, config).held_out
+    margins = []
+    for pair in pairs:
+        sides = []
+        for reply in (pair.chosen, pair.rejected):
+            ids = torch.tensor([reply.ids])
+            mask = torch.zeros_like(ids, dtype=torch.bool)
+            for first, last in reply.marked:
+                mask[0, first:last] = True
+            edit = intervention(done.found, scope="span:here")
+            with torch.no_grad(), wb.intervene(subject, [edit], spans={"here": mask}):
+                logprobs = subject.model(ids, use_cache=False).logits[0].log_softmax(-1)
+            scored = range(reply.first, len(reply.ids))
+            sides.append(sum(float(logprobs[t - 1, reply.ids[t]]) for t in scored) / reply.size)
+        margins.append(sides[0] - sides[1])
+    assert np.mean(margins) == pytest.approx(done.told["margin_after"], abs=2e-4)
+    assert scope == {"user": "user", "assistant": "generated"}[span]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_learned_is_the_same_after_a_round_trip(
+    name, subject_of, pair_rows, pair_config, tmp_path
+):
+    found = train_on_pairs(subject_of(), pair_rows(), pair_config(method=name)).found
+    if isinstance(found, LinearMap):
+        again = open_map(save_map(found, tmp_path / "map.safetensors"))
+        gram = np.swapaxes(found.left, 1, 2) @ found.left
+        np.testing.assert_allclose(gram, np.eye(found.rank)[None].repeat(3, 0), atol=1e-5)
+    else:
+        again = open_directions(save_directions(found, tmp_path / "directions.safetensors"))
+    assert_equal(found, again)
+    for key in ("method", "span", "scope", "pairs", "left_out_layers"):
+        assert again.info[key] == found.info[key]
+
+
+# --- going on ----------------------------------------------------------------------------------
+
+
+class StopError(Exception):
+    """Stands for whatever ends a run from outside."""
+
+
+def stop_after(step):
+    def progress(done, total):
+        if done == step:
+            raise StopError
+
+    return progress
+
+
+def plain_rows(log):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in log]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("step", [1, pytest.param(3, marks=THOROUGH), 6])
+def test_an_interrupted_run_goes_on_to_the_same_bits(
+    name, step, subject_of, pair_rows, pair_config, tmp_path
+):
+    config = pair_config(method=name, save_every=2, params={"gamma": 0.2} if name == "bipo" else {})
+    whole = train_on_pairs(subject_of(), pair_rows(), config, tmp_path / "whole")
+    with pytest.raises(StopError):
+        train_on_pairs(subject_of(), pair_rows(), config, tmp_path / "cut", stop_after(step))
+    again = train_on_pairs(subject_of(), pair_rows(), config, tmp_path / "cut")
+    assert_equal(again.found, whole.found)
+    assert plain_rows(again.log) == plain_rows(whole.log)
+    assert [row["step"] for row in again.log] == [1, 2, 3, 4, 5, 6]
+    again.state.discard()
+    assert list((tmp_path / "cut").iterdir()) == []
+
+
+KILLED = """
+import sys
+from workbench.models import read_checkpoint
+from workbench_training.pair_fit import fit_trained
+subject = read_checkpoint(sys.argv[1], dtype="float32", device="cpu")
+fit_trained(subject, sys.argv[2], out=sys.argv[3], epochs=3, learning_rate=0.02, save_every=1)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_killed_at_a_random_moment_goes_on_to_the_same_bits(
+    seed, tiny_folder, pair_rows, tmp_path
+):
+    import json
+
+    from workbench.models import read_checkpoint
+
+    file, folder = tmp_path / "pairs.jsonl", tiny_folder(tmp_path / "tiny")
+    file.write_text("".join(json.dumps(row) + "\n" for row in pair_rows()))
+    out = tmp_path / "out"
+    logged = random.Random(seed).randint(1, 5)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder), str(file), str(out)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    while process.poll() is None and len(organism.read_log(out)) < logged:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    subject = read_checkpoint(str(folder), dtype="float32", device="cpu")
+    settings = {"epochs": 3, "learning_rate": 0.02, "save_every": 1}
+    again = fit_trained(subject, file, out=out, **settings)
+    assert_equal(again, fit_trained(subject, file, **settings))
+
+
+def test_a_folder_of_another_run_is_refused_and_a_damaged_checkpoint_named(
+    subject_of, pair_rows, pair_config, tmp_path
+):
+    train_on_pairs(subject_of(), pair_rows(), pair_config(), tmp_path)
+    with pytest.raises(ConfigError, match="other settings"):
+        train_on_pairs(subject_of(), pair_rows(), pair_config(seed=1), tmp_path)
+    with pytest.raises(ConfigError, match="other settings"):
+        train_on_pairs(subject_of(), pair_rows(chosen="C C"), pair_config(), tmp_path)
+    (tmp_path / "reference.safetensors").write_bytes(b"half")
+    with pytest.raises(FormatError, match="remove it"):
+        train_on_pairs(subject_of(), pair_rows(), pair_config(), tmp_path)
+
+
+# --- batches and models ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_and_the_cut_into_forwards_change_no_number(
+    name, subject_of, pair_rows, pair_config
+):
+    rows = pair_rows(6)
+    rows[1]["prompt"] *= 7
+    rows[4]["chosen"] += " A A A"
+    found = [
+        train_on_pairs(subject_of(), rows, pair_config(method=name, budget=budget)).found
+        for budget in (1, 100_000)
+    ]
+    assert_equal(*found, exact=False, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("recompute", ["all", 2])
+def test_blocks_that_compute_again_change_no_number(recompute, subject_of, pair_rows, pair_config):
+    plain = train_on_pairs(subject_of(), pair_rows(), pair_config(recompute="none")).found
+    again = train_on_pairs(subject_of(), pair_rows(), pair_config(recompute=recompute)).found
+    assert_equal(plain, again, exact=False, rtol=1e-3, atol=1e-4)
+
+
+def test_the_models_own_gradient_checkpointing_changes_no_number(
+    make_subject, pair_rows, pair_config
+):
+    subject = make_subject()
+    plain = train_on_pairs(subject, pair_rows(), pair_config()).found
+    newer = hasattr(subject.model, "activation_checkpointing_enable")
+    kind = "activation_checkpointing" if newer else "gradient_checkpointing"
+    getattr(subject.model, f"{kind}_enable")()
+    again = train_on_pairs(subject, pair_rows(), pair_config()).found
+    assert_equal(plain, again, exact=False, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "family", ["llama", "gpt2", "gemma3_text", *(pytest.param(n, marks=THOROUGH) for n in (
+        "qwen2", "mistral", "gemma2", "olmo2", "phi3", "gpt_neox", "gemma3", "qwen3_moe"))]
+)  # fmt: skip
+def test_log_probabilities_are_those_of_one_plain_forward_each(
+    family, subject_of, pair_rows, pair_config
+):
+    subject = subject_of(family)
+    rows = pair_rows(3)
+    rows[1]["prompt"] *= 5
+    pairs = read_pairs(rows, subject, pair_config()).trained
+    replies = [pair.chosen for pair in pairs]
+    with torch.no_grad():
+        scorer = Scorer(subject)
+        found = scorer(lay_out(replies, scorer.pad, scorer.device))
+        for reply, value in zip(replies, found.tolist(), strict=True):
+            logprobs = subject.model(torch.tensor([reply.ids])).logits[0].float().log_softmax(-1)
+            plain = sum(
+                float(logprobs[t - 1, reply.ids[t]]) for t in range(reply.first, len(reply.ids))
+            )
+            assert value == pytest.approx(plain, abs=1e-4)
+    done = train_on_pairs(subject, rows, pair_config(epochs=1))
+    assert done.told["loss_first"] == pytest.approx(np.log(2), abs=1e-5)
+    assert np.isfinite(done.found.vectors).all()
+
+
+def test_an_adapters_wrapper_is_trained_through(make_subject, pair_rows, pair_config):
+    """The adapter acts, stays frozen, and is as it was afterwards."""
+    subject = make_subject("peft_llama")
+    before = {name: (p.clone(), p.requires_grad) for name, p in subject.model.named_parameters()}
+    found = train_on_pairs(subject, pair_rows(), pair_config()).found
+    for name, parameter in subject.model.named_parameters():
+        assert torch.equal(parameter, before[name][0])
+        assert parameter.requires_grad == before[name][1]
+        assert parameter.grad is None
+    assert not any(module._forward_hooks for module in subject.blocks.values())
+    with subject.model.disable_adapter():
+        bare = train_on_pairs(subject, pair_rows(), pair_config()).found
+    assert np.abs(found.vectors - bare.vectors).max() > 1e-3
+
+
+def test_a_bfloat16_model_learns_the_same_way(tiny_folder, pair_rows, pair_config, tmp_path):
+    from workbench.models import read_checkpoint
+
+    folder = str(tiny_folder(tmp_path / "tiny"))
+    found = [
+        train_on_pairs(read_checkpoint(folder, dtype=d, device="cpu"), pair_rows(), pair_config())
+        for d in ("bfloat16", "float32")
+    ]
+    one, other = (done.found.vectors[0] for done in found)
+    assert np.diag(cosine(one, other)).min() > 0.9
+    assert found[0].told["loss_last"] == pytest.approx(found[1].told["loss_last"], abs=0.02)
+
+
+# --- settings ----------------------------------------------------------------------------------
+
+
+def test_the_rate_rises_then_falls_along_a_cosine_to_its_floor(pair_config):
+    rates = [rate_at(pair_config(warmup=0.1, floor=0.1), step, 100) for step in range(100)]
+    assert rates[0] == pytest.approx(1 / 11)
+    assert max(rates) == rates[10] == 1
+    assert rates[-1] == pytest.approx(0.1)
+    assert np.diff(rates[10:]).max() <= 0
+    assert rate_at(pair_config(warmup=0.0), 0, 1) == 1
+
+
+def test_every_epoch_sees_each_pair_once_in_an_order_of_its_own(subject_of, pair_rows, pair_config):
+    subject, config = subject_of(), pair_config(batch_size=3)
+    pairs = read_pairs(pair_rows(8), subject, config).trained
+    loop = PairLoop(subject, make_method(config), config, (0,), pairs)
+    steps = [loop.numbers_of(step) for step in range(loop.updates)]
+    epochs = [[*steps[3 * e], *steps[3 * e + 1], *steps[3 * e + 2]] for e in range(3)]
+    assert all(sorted(epoch) == list(range(8)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    assert loop.updates == 9
+    forwards = list(cut(pairs, 2, 2 * pairs[0].length * 3))
+    assert sorted(number for part in forwards for number in part) == list(range(8))
+
+
+def test_the_null_swaps_half_of_the_pairs_and_says_so(subject_of, pair_rows, pair_config):
+    subject = subject_of()
+    plain = read_pairs(pair_rows(8), subject, pair_config()).trained
+    turned = read_pairs(pair_rows(8), subject, pair_config(shuffle=1)).trained
+    swapped = [one.chosen.ids == two.rejected.ids for one, two in zip(plain, turned, strict=True)]
+    assert sum(swapped) == 4
+    other = read_pairs(pair_rows(8), subject, pair_config(shuffle=2)).trained
+    assert [p.chosen.ids for p in other] != [p.chosen.ids for p in turned]
+    done = train_on_pairs(subject, pair_rows(8), pair_config(shuffle=1))
+    assert done.found.info["trained"]["shuffle"] == 1
+
+
+def test_one_block_alone_and_a_name_of_ones_own(subject_of, pair_rows):
+    found = wb.fit_trained(subject_of(), pair_rows(), layers=[2], epochs=1, name="trust")
+    assert (found.names, found.layers) == (("trust",), (2,))
+
+
+def test_a_loss_that_is_no_number_stops_the_run(make_subject, pair_rows, pair_config):
+    subject = make_subject()
+    with torch.no_grad():
+        subject.model.model.norm.weight[0] = float("nan")
+    with pytest.raises(ConfigError, match=r"loss is nan .* update 1"):
+        train_on_pairs(subject, pair_rows(), pair_config())
+
+
+def test_a_model_with_one_user_span_at_the_top_block_learns_nothing(
+    subject_of, pair_rows, pair_config
+):
+    with pytest.raises(ConfigError, match="learned nothing"):
+        train_on_pairs(subject_of(), pair_rows(), pair_config(layers=[3]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"layers": [0, 0]}, "each once"),
+        ({"layers": []}, "at least one"),
+        ({"method": "mass_mean"}, "fitted to activations"),
+        ({"method": "loreft", "params": {"rank": 0}}, "rank"),
+        ({"method": "loreft", "params": {"rank": 33}}, "rank"),
+        ({"method": "reps", "params": {"factors": []}}, "factors"),
+        ({"method": "reps", "params": {"factors": [0]}}, "factors"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(subject_of, pair_rows, pair_config, changed, told):
+    with pytest.raises(ConfigError, match=told):
+        train_on_pairs(subject_of(), pair_rows(), pair_config(**changed))
