@@ -62,6 +62,7 @@ def test_seeds_are_the_unit_of_a_condition_and_stand_alone_too():
     found = found[found["layer"].isna()].set_index("model")
     assert found.loc["P", ["level", "n", "unit"]].tolist() == ["condition", 2, "seed"]
     assert found.loc["P", "engaged"] == pytest.approx((0.2 + 0.5) / 2)
+    assert found.loc["P", ["low", "high"]].tolist() == [0, 1]  # no share lies beyond
     assert found.loc["base+P-s0", ["level", "n", "unit"]].tolist() == ["organism", 2, "prompt"]
     assert found.loc["base+P-s1", "engaged"] == 0.5
 

@@ -1,5 +1,6 @@
 """A fleet under a cap, end to end on tiny models: tables, controls, resuming, and refusals."""
 
+import json
 import math
 
 import numpy as np
@@ -75,7 +76,7 @@ def small_units(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def run(settings, tmp_path_factory):
+def tables(settings, tmp_path_factory):
     """The tables of one whole run."""
     folder = tmp_path_factory.mktemp("capped")
     with pytest.MonkeyPatch.context() as patch:
@@ -93,7 +94,7 @@ def read(done):
 
 
 @pytest.mark.thorough
-def test_tables_are_those_of_plain_forwards(run, settings, fleet_folder):
+def test_tables_are_those_of_plain_forwards(tables, settings, fleet_folder):
     """Engagement and displacement against a loop over prompts without hooks or batches."""
     axis = wb.open_directions(settings["axis"])
     floors = thresholds(
@@ -102,7 +103,7 @@ def test_tables_are_those_of_plain_forwards(run, settings, fleet_folder):
     states, hits = {}, {}
     for name in ("base", "P-s0"):
         subject = wb.load(fleet_folder / name, dtype="float32", device="cpu", check=False)
-        key, rows = subject.ref.key, run["texts"]
+        key, rows = subject.ref.key, tables["texts"]
         states[name], hits[name] = [], []
         own = rows[(rows["subject"] == key) & (rows["dose"] == 0)]
         assert own["prompt"].tolist() == TEXTS[:3]
@@ -118,48 +119,48 @@ def test_tables_are_those_of_plain_forwards(run, settings, fleet_folder):
             written = hidden[MONITOR + 1][0, len(prompt) :].numpy()
             along = written @ axis.select([MONITOR]).unit_vectors()[0, 0]
             states[name].append(along.mean() if len(along) else np.nan)
-    engaged = run["engagement"].query(
+    engaged = tables["engagement"].query(
         "text == 'own' and not hooked and position == 'generated' and control == 'none'"
     )
     engaged = engaged[engaged["layer"].isna()].set_index("model")["engaged"]
     assert engaged["base"] == pytest.approx(np.mean(hits["base"]))
     assert engaged["base+P-s0"] == pytest.approx(np.mean(hits["P-s0"]))
-    placed = run["displacement"].query("model == 'base+P-s0' and text == 'own' and dose == 0")
+    placed = tables["displacement"].query("model == 'base+P-s0' and text == 'own' and dose == 0")
     apart = np.array(states["P-s0"]) - np.array(states["base"])
     assert placed["displacement"].item() == pytest.approx(np.nanmean(apart), abs=1e-4)
     assert placed["lost"].item() == np.isnan(apart).sum()
 
 
 @pytest.mark.thorough
-def test_controls_and_the_reference_stand_in_every_table(run):
+def test_controls_and_the_reference_stand_in_every_table(tables):
     controls = {"none", "random:0", "random:1", "layers:0", "noop"}
-    assert set(run["engagement"]["control"]) == controls
-    assert set(run["displacement"]["control"]) == controls
-    assert set(run["thresholds"]["control"]) == controls - {"noop"}
-    assert set(run["engagement"]["model"]) == {"base", "P", "base+P-s0", "base+P-s1"}
-    pooled = run["displacement"].query("level == 'condition' and model == 'P'")
+    assert set(tables["engagement"]["control"]) == controls
+    assert set(tables["displacement"]["control"]) == controls
+    assert set(tables["thresholds"]["control"]) == controls - {"noop"}
+    assert set(tables["engagement"]["model"]) == {"base", "P", "base+P-s0", "base+P-s1"}
+    pooled = tables["displacement"].query("level == 'condition' and model == 'P'")
     assert (pooled["unit"] == "seed").all()
     assert (pooled["n"] == 2).all()
     assert len(pooled) == 7  # one uncapped, five capped, one on the reference's replies
-    alone = run["displacement"].query("model == 'base'")
+    alone = tables["displacement"].query("model == 'base'")
     assert (alone["dose"] == 75).all()
     assert len(alone) == 5
     assert alone.set_index("control")["displacement"]["noop"] == 0
 
 
 @pytest.mark.thorough
-def test_random_caps_have_the_percentile_of_the_same_states(run):
-    below = run["thresholds"].groupby("control")["below"].apply(list)
+def test_random_caps_have_the_percentile_of_the_same_states(tables):
+    below = tables["thresholds"].groupby("control")["below"].apply(list)
     for control, shares in below.items():
         assert shares == below["none"], control
     assert below["none"] == pytest.approx([0.75, 0.75], abs=0.02)
-    floors = run["thresholds"].groupby("control")["floor"].apply(list)
+    floors = tables["thresholds"].groupby("control")["floor"].apply(list)
     assert floors["random:0"] != floors["none"] != floors["layers:0"]
 
 
 @pytest.mark.thorough
-def test_the_floor_is_checked_against_the_default(run, settings):
-    rows = run["thresholds"].query("control == 'none'").set_index("layer")
+def test_the_floor_is_checked_against_the_default(tables, settings):
+    rows = tables["thresholds"].query("control == 'none'").set_index("layer")
     axis, default = (wb.open_directions(settings[name]) for name in ("axis", "default"))
     for layer in LAYERS:
         along = default.at(layer)[0] @ axis.select([layer]).unit_vectors()[0, 0]
@@ -170,13 +171,13 @@ def test_the_floor_is_checked_against_the_default(run, settings):
 
 
 @pytest.mark.thorough
-def test_a_cap_that_nothing_reaches_leaves_every_reply(run):
-    texts = run["texts"].set_index(["subject", "item"])
+def test_a_cap_that_nothing_reaches_leaves_every_reply(tables):
+    texts = tables["texts"].set_index(["subject", "item"])
     plain, idle = (texts[rows]["text"] for rows in (texts["dose"] == 0, texts["control"] == "noop"))
     pd.testing.assert_series_equal(plain, idle)
     capped = texts[(texts["control"] == "none") & (texts["dose"] > 0)]["text"]
     assert (capped != plain).any()
-    idle = run["engagement"].query("control == 'noop'")
+    idle = tables["engagement"].query("control == 'noop'")
     assert len(idle)
     assert (idle["engaged"] == 0).all()
     assert not idle["informative"].any()
@@ -271,7 +272,7 @@ def test_a_floor_at_minus_infinity_is_no_edit(settings, tiny_subject):
 
 
 @pytest.mark.thorough
-def test_a_killed_run_goes_on_where_it_was(run, settings, monkeypatch):
+def test_a_killed_run_goes_on_where_it_was(tables, settings, monkeypatch):
     done, kept = [], capped_fleet.Fleet.do
 
     def note(self, number):
@@ -293,16 +294,16 @@ def test_a_killed_run_goes_on_where_it_was(run, settings, monkeypatch):
     assert again.status == "done"
     assert sorted(first + done) == list(range(6))
     for name, found in read(again).items():
-        pd.testing.assert_frame_equal(found, run[name])
+        pd.testing.assert_frame_equal(found, tables[name])
 
 
 @pytest.mark.thorough
-def test_shares_of_a_run_give_the_same_tables(run, settings):
+def test_shares_of_a_run_give_the_same_tables(tables, settings):
     assert carry_out("capping", settings, shard="1/2").status == "part"
     done = carry_out("capping", settings, shard="0/2")
     assert done.status == "done"
     for name, found in read(done).items():
-        pd.testing.assert_frame_equal(found, run[name])
+        pd.testing.assert_frame_equal(found, tables[name])
 
 
 @pytest.mark.thorough
@@ -320,9 +321,9 @@ def test_a_fleet_with_its_sweeps_end_to_end(settings, fleet_folder):
     given |= {"results": swept, "contrasts": [["P", "A"]], "readouts": readouts}
     assert plan("capping", given).result["units"] == 5 * 2 + 5
     done = carry_out("capping", given)
-    tables = read(done)
-    assert set(tables) == set(TABLES)
-    behaviour = tables["behaviour"]
+    found = read(done)
+    assert set(found) == set(TABLES)
+    behaviour = found["behaviour"]
     gap = behaviour[(behaviour["level"] == "contrast") & (behaviour["control"] == "none")]
     assert gap[["model", "unit", "n"]].values.tolist() == [["P - A", "seed", 2]]
     results = pd.concat([read_results(path) for path in swept])
@@ -336,10 +337,28 @@ def test_a_fleet_with_its_sweeps_end_to_end(settings, fleet_folder):
     assert (idle["engaged"] == 0).all()
     levels = behaviour.groupby("level")["model"].nunique()
     assert levels.to_dict() == {"condition": 3, "contrast": 1, "organism": 4}
-    assert "readout:perplexity" in set(tables["engagement"]["text"])
+    assert "readout:perplexity" in set(found["engagement"]["text"])
     report = (done.path / "report.md").read_text()
     assert "P - A, perplexity" in report
     assert "the default Assistant" in report
+
+
+@pytest.mark.thorough
+def test_the_command_plans_runs_and_says_what_was_found(run, settings, tmp_path):
+    given = {**settings, "organisms": settings["organisms"][:1], "controls": ["noop"]}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    (tmp_path / "cap.toml").write_text("\n".join(lines))
+    code, out, err = run("capping", "cap.toml", "--dry", "--json")
+    assert code == 0, err
+    planned = json.loads(out)["result"]
+    assert (planned["dose"], planned["units"], planned["monitor"]) == (75, 4, MONITOR)
+    assert not (tmp_path / "runs").exists()
+    code, out, err = run("capping", "cap.toml")
+    assert code == 0, err
+    assert "percentile 25 along role minus default" in out
+    assert "own replies" in out
+    assert "report.md" in out
+    assert "reused" in run("capping", "cap.toml")[1]
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -316,6 +316,11 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
 
         line(f"\n{verdict_text(done.result['verdicts'])}")
         files.append(done.path / "report.md")
+    for done in (done for _, done in units if done.verb == "capping"):
+        from workbench.pipelines.report_capping import REPORT, read_summary
+
+        line(f"\n{read_summary(done.path)}")
+        files.append(done.path / REPORT)
     line(f"\nThe same as tables: {', '.join(map(str, files))}")
 
 

@@ -22,8 +22,7 @@ def capping(
     """Cap a fleet along an axis: engagement, displacement and readouts, controls beside them."""
     done = launch("capping", settings_of(str(file), {}, {}, options), options)
     if done is not None and done.status != "part" and not options.as_json:
-        from workbench.pipelines.capping import REPORT
+        from workbench.pipelines.report_capping import REPORT, read_summary
 
-        whole = (done.path / REPORT).read_text(encoding="utf-8")
-        line(whole.partition("\n## ")[0])
-        line(f"The rest: {done.path / REPORT}")
+        line(read_summary(done.path))
+        line(f"\nThe rest: {done.path / REPORT}")

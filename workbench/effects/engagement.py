@@ -76,7 +76,8 @@ def engagement(
     """Return the share of (token position, layer) pairs beyond the threshold.
 
     Pairs count equally. The unit is the training seed where a model has two or more of them (a t
-    interval over the seeds' shares), else the prompt (a bootstrap over whole prompts).
+    interval over the seeds' shares, cut at 0 and 1), else the prompt (a bootstrap over whole
+    prompts).
 
     Args:
         counted: one for each member, text, pass, position and control.
@@ -128,7 +129,9 @@ def _cells(group: list[Counted], pooled: bool, how: How) -> Iterator[dict[str, A
             shares = [
                 _share(hit, total) for hit, total in zip(hits, totals, strict=True) if total.sum()
             ]
-            yield {**told, **interval(np.array(shares), len(shares), how, "engaged")}
+            found = interval(np.array(shares), len(shares), how, "engaged")
+            ends = {side: float(np.clip(found[side], 0, 1)) for side in ("low", "high")}
+            yield {**told, **found, **ends}
         else:
             yield {**told, **share_interval(hits[0], totals[0], how)}
 

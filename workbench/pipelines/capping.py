@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from workbench.pipelines.capped_fleet import Parts, Piece
 
 TABLES = ("thresholds", "engagement", "displacement", "behaviour", "texts")
-REPORT = "report.md"
 CONTROLS: Controls = ["random:3", "layers:1", "noop"]
 SAME = {"edit": "cap", "unit": "percentile", "scope": "all"}
 """What a sweep's rows must say to be of a cap as it is here."""
@@ -169,7 +168,7 @@ def _conclude(
     from workbench.effects.displacement import displacement
     from workbench.effects.engagement import engagement
     from workbench.pipelines import capped_tables
-    from workbench.pipelines.report_capping import report
+    from workbench.pipelines.report_capping import REPORT, report
 
     how = How(seed=config.seed)
     engaged = engagement(capped_tables.counted(config, units), least=config.least, how=how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from workbench.effects.engagement import CONDITION, CONTRAST, FINAL, GENERATED
 if TYPE_CHECKING:
     from workbench.pipelines.capping import CappingConfig
 
+REPORT = "report.md"
 OPEN = "A cap that engages says nothing by itself about whether the whole persona came back."
 CONTROLS = {
     "random": "the same percentile of the same states along random directions",
@@ -27,7 +29,7 @@ def report(tables: Mapping[str, pd.DataFrame], config: CappingConfig) -> str:
         f"# Cap at blocks {', '.join(map(str, config.layers))}",
         "\n".join(summary(tables, config)),
         _section("Thresholds", own(tables["thresholds"]), FLOORS),
-        _section("Engagement", shares(tables["engagement"]), ENGAGED),
+        _section("Engagement, the axis's cap", own(shares(tables["engagement"])), ENGAGED),
         _section("Displacement", conditions(tables["displacement"]), PLACED),
     ]
     if "behaviour" in tables:
@@ -36,6 +38,11 @@ def report(tables: Mapping[str, pd.DataFrame], config: CappingConfig) -> str:
         parts.append(_section("Readouts before and after", rows, READ))
     parts.append(OPEN)
     return "\n\n".join(parts) + "\n"
+
+
+def read_summary(folder: Path) -> str:
+    """Return what a finished run says before its tables."""
+    return (folder / REPORT).read_text(encoding="utf-8").partition("\n\n## ")[0]
 
 
 FLOORS = ("layer", "floor", "low", "high", "below", "default", "apart", "near")
@@ -124,28 +131,32 @@ def _places_told(placed: pd.DataFrame) -> Iterator[str]:
     rows = own(conditions(placed))
     for (model, text), part in rows.groupby(["model", "text"], sort=False):
         told = [
-            f"{_number(row)}{' capped (unhooked pass)' if row['dose'] else ''}"
+            f"{row['displacement']:+.3g} [{row['low']:.3g}, {row['high']:.3g}] "
+            + ("on capped text, read without hooks" if row["dose"] else "uncapped")
+            + f" ({'beyond' if row['beyond_band'] else 'within'} the band of {row['band']:.2g})"
             for row in part.to_dict("records")
         ]
         word = "own replies" if text == OWN else "the reference's replies"
         yield f"- {model} from the reference, on {word}: {', '.join(told)}."
 
 
-def _number(row: Mapping[Any, Any]) -> str:
-    over = "" if row["beyond_band"] else ", within the band of random directions"
-    return f"{row['displacement']:+.3g} [{row['low']:.3g}, {row['high']:.3g}]{over}"
+def verdict(row: Mapping[Any, Any]) -> str:
+    """Say in a few words what a row of the readouts' table shows."""
+    if not row["informative"]:
+        return "UNINFORMATIVE, the cap engages too little"
+    if not (row["low"] > 0 or row["high"] < 0):  # NaN is neither
+        return "no reliable change"
+    return f"a change {'beyond' if row['beyond_band'] else 'not beyond'} random caps"
 
 
 def _gaps_told(behaviour: pd.DataFrame) -> Iterator[str]:
     rows = own(behaviour[behaviour["level"] == CONTRAST])
     for row in rows.to_dict("records"):
         what = " ".join(filter(None, (row["readout"], row["measure"], row["condition"])))
-        told = "" if row["informative"] else "; UNINFORMATIVE, the cap engages too little"
-        beyond = "beyond" if row["beyond_band"] else "within"
         yield (
             f"- {row['model']}, {what}: {row['before']:+.3g} before, {row['after']:+.3g} after, "
             f"change {row['effect']:+.3g} [{row['low']:.3g}, {row['high']:.3g}], n = {row['n']} "
-            f"{row['unit']}s, {beyond} {row['band_name']}{told}."
+            f"{row['unit']}s; random caps reach {row['band']:.2g}: {verdict(row)}."
         )
 
 
@@ -173,7 +184,8 @@ def _section(title: str, table: pd.DataFrame, columns: Sequence[str]) -> str:
     ]
     more = [name for name in ("n", "unit") if table[name].nunique() > 1]
     body = table[[*columns, *more]].to_string(index=False, float_format=_short, na_rep="-")
-    return f"## {title}\n\n{', '.join(shared)}\n\n```\n{body}\n```"
+    head = [f"## {title}", *([", ".join(shared)] if shared else [])]
+    return "\n\n".join([*head, f"```\n{body}\n```"])
 
 
 def _short(value: float) -> str:
