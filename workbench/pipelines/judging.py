@@ -106,7 +106,7 @@ def _body(config: JudgeConfig, work: Work) -> Mapping[str, Any]:
         if not complete:
             return {"complete": False}
         found = [units.load(unit) for unit in range(number)]
-    counts = {}
+    counts: dict[str, Any] = {}
     for measure in config.measures:
         scores = _joined([one[measure] for one in found], names[measure])
         transcripts = transcripts.with_scores(_name(measure), scores)

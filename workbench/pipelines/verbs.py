@@ -34,6 +34,7 @@ VERBS = {
     "probe": "probing:probe_verb",
     "rollout": "rollouts:verb",
     "judge": "judging:verb",
+    "axis": "axis:verb",
     "personas": "personas:verb",
     "monitor": "monitor:verb",
     "drift": "drift:verb",
