@@ -60,8 +60,8 @@ def monitoring(config: MonitorConfig) -> pd.DataFrame:
     sides differ in the system prompt), because most of such a correlation is between prompts.
 
     Returns:
-        The columns of ``shifts.monitor``, and trait, target, questions (held out, or seen), random
-        (the ``level`` quantile of |correlation| of isotropic directions), others (mean
+        The columns of ``shifts.monitor``, and trait, model, target, questions (held out, or seen),
+        random (the ``level`` quantile of |correlation| of isotropic directions), others (mean
         |correlation| of the other traits' vectors; NaN of one alone).
 
     Raises:
@@ -81,7 +81,7 @@ def monitoring(config: MonitorConfig) -> pd.DataFrame:
             f"no rollout is of a trait named {', '.join(directions.names[:5])}; traits here: "
             f"{', '.join(np.unique(acts.column('trait')).tolist()[:5])}"
         )
-    told = {"target": target, "questions": questions}
+    told = {"model": acts.model.key, "target": target, "questions": questions}
     tables = []
     for name, rows in by_trait.items():
         rows = _with_target(rows, target)
@@ -181,8 +181,8 @@ def _body(config: MonitorConfig, work: Work) -> Mapping[str, Any]:
     table = monitoring(config)
     save_frame(table, work.run.path / FILE)
     first = table.iloc[0]
-    return {"judge": first["judge"], "target": first["target"], "questions": first["questions"],
-            "traits": int(table["trait"].nunique()), "rows": len(table)}  # fmt: skip
+    told = {name: first[name] for name in ("model", "judge", "target", "questions")}
+    return {**told, "traits": int(table["trait"].nunique()), "rows": len(table)}
 
 
 def _preview(config: MonitorConfig) -> Mapping[str, Any]:
