@@ -44,7 +44,7 @@ def test_a_form_is_found_as_a_word_alone():
 
 def test_every_emotion_meets_the_same_mix_of_topics_and_persons():
     asked = story_requests(list(EMOTIONS.values()), list(TOPICS.values()), stories=2)
-    columns = [asked.column(name).tolist() for name in ("emotion", "topic", "person", "draw")]
+    columns = [asked.column(name).tolist() for name in ("emotion", "topic", "person", "prompt")]
     by_emotion = {}
     for emotion, *rest in zip(*columns, strict=True):
         by_emotion.setdefault(emotion, []).append(tuple(rest))

@@ -23,14 +23,16 @@ def story_requests(
 
     The templates take turns over a topic's stories, beginning where the topic's name says, alike
     for all emotions, so that a request does not depend on what else is asked. Columns are ``kind``,
-    ``emotion``, ``topic``, ``area``, ``person`` and ``draw``; an id joins emotion, topic and draw.
+    ``emotion``, ``topic``, ``area``, ``person`` and ``prompt`` (the template's number); an id joins
+    emotion, topic and the story's number.
     """
     written = (templates or read_templates()).stories
     rows = []
     for emotion in emotions:
         for topic in topics:
             for draw in range(_some(stories, "stories")):
-                template = written[_turn(topic, draw, len(written))]
+                turn = _turn(topic, draw, len(written))
+                template = written[turn]
                 told = {"event": topic.event, "feels": emotion.feels, "name": emotion.name}
                 rows.append(
                     {
@@ -41,7 +43,7 @@ def story_requests(
                         "topic": topic.name,
                         "area": topic.area,
                         "person": template.person,
-                        "draw": draw,
+                        "prompt": turn,
                     }
                 )
     return PromptSet.from_records(rows, source="requests for stories")
@@ -64,7 +66,7 @@ def dialogue_requests(
             "kind": DIALOGUE,
             "topic": topic.name,
             "area": topic.area,
-            "draw": draw,
+            "prompt": _turn(topic, draw, len(written)),
         }
         for topic in topics
         for draw in range(_some(dialogues, "dialogues"))
