@@ -232,6 +232,24 @@ def test_generation_reads_are_answered_beside_the_others(tiny_subject, make_edit
     assert got.realised == pytest.approx([0.0, 6.0], abs=1e-4)
 
 
+def test_reads_that_differ_in_their_seed_alone_run_together(tiny_subject, monkeypatch):
+    requests = [
+        Request(f"i{n}", "c", (5, 6, 7, 8)[: 2 + n % 3], (GenerateRead(2, 6, 1.0, seed=n),))
+        for n in range(6)
+    ]
+    alone = [RUNNER.answer(tiny_subject, [request]).values[0][0] for request in requests]
+    rows, real = [], tiny_subject.model.generate
+
+    def counted(**given):
+        rows.append(len(given["input_ids"]))
+        return real(**given)
+
+    monkeypatch.setattr(tiny_subject.model, "generate", counted)
+    assert RUNNER.answer(tiny_subject, requests).values[0] == alone
+    assert rows == [12]
+    assert len({text for ((text, other),) in alone for text in (text, other)}) > 8
+
+
 def test_wrong_settings_are_wrong_calls(tiny_subject):
     with pytest.raises(ValueError, match="temperature -1"):
         RUNNER.generate(tiny_subject, TEXTS, temperature=-1.0)

@@ -6,6 +6,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -271,14 +272,15 @@ def answer_generations(
     """Fill in the continuations of (request, read) pairs, and yield how many each batch finished.
 
     All arms of a request are rows of one batch, and its draw k uses the same random numbers in
-    every arm, named by item and condition, so that batches and their order do not matter.
+    every arm, named by seed, item and condition, so that batches and their order do not matter:
+    reads that differ in their seed alone run together.
     ``limits`` are asked for at each batch, and ``lacking`` is called where memory ran out.
     """
     groups: dict[GenerateRead, list[tuple[int, int]]] = {}
     for number, place in wanted:
         read = requests[number].reads[place]
         assert isinstance(read, GenerateRead)
-        groups.setdefault(read, []).append((number, place))
+        groups.setdefault(replace(read, seed=0), []).append((number, place))
     for read, pairs in groups.items():
         pairs = sorted(pairs, key=lambda pair: len(requests[pair[0]].ids))
         copies = (read.n if read.temperature else 1) * len(arms)
@@ -290,7 +292,7 @@ def answer_generations(
                 return rows * width <= room
 
             first = next(packed(lengths, fits))
-            _answer(subject, requests, pairs[: len(first)], arms, values, log, lacking)
+            _answer(subject, requests, read, pairs[: len(first)], arms, values, log, lacking)
             pairs = pairs[len(first) :]
             yield len(first)
 
@@ -298,22 +300,24 @@ def answer_generations(
 def _answer(
     subject: Subject,
     requests: Sequence[Request],
+    read: GenerateRead,
     pairs: Sequence[tuple[int, int]],
     arms: Sequence[Arm],
     values: list[list[list[Any]]],
     log: EditLog,
     lacking: Callable[[], object],
 ) -> None:
-    read = requests[pairs[0][0]].reads[pairs[0][1]]
-    assert isinstance(read, GenerateRead)
+    """Answer reads that are this one but for their seeds."""
     draws = range(read.n if read.temperature else 1)
     rows, seeds = [], []
-    for number, _ in pairs:
+    for number, place in pairs:
         request = requests[number]
+        own_read = request.reads[place]
+        assert isinstance(own_read, GenerateRead)
         names = [zlib.crc32(name.encode()) for name in (request.item, request.condition)]
         for draw in draws:
             rows += [Rendered(tuple(request.ids), request.spans)] * len(arms)
-            seeds += [(read.seed, draw, *names)] * len(arms)
+            seeds += [(own_read.seed, draw, *names)] * len(arms)
     edits = intervene(subject, arms, log=log) if any(arms) else nullcontext()
     with edits:
         texts = continue_rows(subject, rows, read.max_new_tokens, read.temperature, seeds, lacking)
