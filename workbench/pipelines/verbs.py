@@ -35,6 +35,10 @@ VERBS = {
     "rollout": "rollouts:verb",
     "judge": "judging:verb",
     "axis": "axis:verb",
+    "cosines": "cosines:verb",
+    "sift": "sifting:verb",
+    "emotions": "emotion_vectors:verb",
+    "profiles": "profiles:verb",
     "personas": "personas:verb",
     "monitor": "monitor:verb",
     "drift": "drift:verb",
@@ -42,6 +46,7 @@ VERBS = {
     "screen": "screen:verb",
     "combine": "combine:verb",
     "capping": "capping:verb",
+    "trust": "trust:verb",
 }
 """Module of this package and function that gives the verb. Imported when asked for, so that a
 mistake in one verb does not wait for another's imports."""

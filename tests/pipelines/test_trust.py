@@ -1,0 +1,131 @@
+"""The verb trust: from pairs and sweeps on a tiny model to tables that agree with one another."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.directions import Directions, save_directions
+from workbench.errors import ConfigError
+from workbench.pipelines.report_trust import margin_rows
+from workbench.pipelines.verbs import carry_out
+from workbench.results import read_results
+
+WORDS = ("city", "send", "answer", "true", "false", "you", "in", "of")
+TABLES = ("margin", "facets", "monotone", "displacement", "items", "transfer", "blocks", "pairs")
+
+
+def pair_rows():
+    rng = np.random.default_rng(0)
+    rows = []
+    for n in range(8):
+        chosen, rejected = (" ".join(rng.permutation(WORDS)[:4]) for _ in range(2))
+        rows.append({
+            "id": f"r{n}", "chosen": chosen, "rejected": rejected,
+            "prompt": [{"role": "user", "content": " ".join(rng.permutation(WORDS)[:5])}],
+            "facet": ("ability", "integrity")[n % 2], "scenario": f"s{n // 2}", "split": "test",
+            "style": "terse",
+        })  # fmt: skip
+    both = {"facet": "neutral", "chosen": "send it", "rejected": "send it"}
+    return [*rows, {**rows[0], "id": "same", **both}]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, subject_of):
+    """A folder with pairs, a matrix for all blocks and the run folder of its sweep."""
+    folder = tmp_path_factory.mktemp("trust")
+    subject = subject_of("qwen3")
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pair_rows()))
+    layers = tuple(sorted(subject.blocks))
+    for name, seed in (("own", 0), ("shuffled", 1)):
+        v = np.random.default_rng(seed).normal(size=(1, len(layers), 32)).astype(np.float32)
+        info = {"span": "last_user", "scope": "content"}
+        found = Directions(("bipo",), layers, v, subject.stamp, info=info)
+        save_directions(found, folder / f"{name}.safetensors")
+    settings = {
+        "model": subject.ref.base, "dtype": "float32", "device": "cpu",
+        "directions": str(folder / "own.safetensors"),
+        "shuffled": str(folder / "shuffled.safetensors"),
+        "layers": list(layers), "doses": [-1.0, 0.0, 1.0], "scope": "content", "guards": False,
+        "controls": ["random:2", "shuffled"],
+        "readouts": [
+            {"name": "reply_margin", "pairs": str(folder / "pairs.jsonl"),
+             "measures": ["margin", "chosen", "rejected"]},
+            {"name": "trust_game", "counterparts": ["person"], "frames": ["plain", "study"],
+             "measures": ["transfer"]},
+        ],
+    }  # fmt: skip
+    done = carry_out("sweep", settings, root=folder / "runs")
+    return folder, done.path
+
+
+def settings(folder, sweep, **changed):
+    found = {
+        "sweeps": {"bipo": str(sweep / "results.parquet")},
+        "matrices": {"bipo": str(folder / "own.safetensors")},
+        "shuffled": {"bipo": str(folder / "shuffled.safetensors")},
+        "baseline": "bipo",
+        "pairs": str(folder / "pairs.jsonl"),
+        "draws": 200,
+    }
+    return {**found, **changed}
+
+
+def test_a_run_leaves_tables_that_agree_with_the_sweep(swept, tmp_path):
+    folder, sweep = swept
+    done = carry_out("trust", settings(folder, sweep), root=tmp_path)
+    tables = {name: pd.read_parquet(done.path / f"{name}.parquet") for name in TABLES}
+    results = read_results(sweep)
+    margins = results[(results["readout"] == "reply_margin") & (results["measure"] == "margin")]
+    at = margins[(margins["control"] == "none") & (margins["dose"] == 1)]
+    row = tables["margin"].query("control == 'none' and facet == 'all' and dose == 1").iloc[0]
+    assert row["mean"] == pytest.approx(at["value"].mean())
+    assert (row["method"], row["n_items"], row["n"], row["unit"]) == ("bipo", 8, 4, "scenario")
+    accuracy = tables["facets"].query("control == 'none' and facet == 'all' and dose == 1").iloc[0]
+    assert accuracy["accuracy"] == pytest.approx((at["value"] > 0).mean())
+    assert set(tables["items"].query("control == 'none'")["dose"]) == {-1, 0, 1}
+    assert set(tables["items"]["item"]) == {f"r{n}" for n in range(8)}
+    assert set(tables["margin"]["facet"]) == {"all", "ability", "integrity"}
+    assert set(tables["displacement"]["facet"]) == {"all", "ability", "integrity", "neutral"}
+    assert set(tables["transfer"]["measure"]) == {"transfer"}
+    assert set(tables["margin"]["control"]) == {"none", "shuffled", "random:0", "random:1"}
+    assert sorted(tables["pairs"]["item"]) == [f"r{n}" for n in range(8)]
+    assert json.loads(tables["pairs"]["prompt"][0])[-1]["role"] == "user"
+    blocks = tables["blocks"].query("control == 'none'")
+    np.testing.assert_allclose(blocks["cosine_other"], 1, rtol=1e-6)  # with itself
+    page = (done.path / "report.md").read_text()
+    assert "acts on `content`\n" in page
+    (line,) = margin_rows(done.path, "tiny")
+    assert line.value == pytest.approx(
+        tables["monotone"]
+        .query("facet == 'all' and control == 'none' and statistic == 'slope'")["value"]
+        .iloc[0]
+    )
+    assert "random" in line.control
+    assert carry_out("trust", settings(folder, sweep), root=tmp_path).status == "reused"
+
+
+def test_a_scope_that_a_matrix_was_not_trained_on_is_told(swept, tmp_path):
+    from workbench.pipelines.report_trust import as_page
+    from workbench.pipelines.trust import TrustConfig, judge
+
+    folder, sweep = swept
+    found = judge(TrustConfig(**settings(folder, sweep)))
+    assert found.scopes == {"bipo": ("content", "content")}
+    other = as_page(found.__class__(**{**vars(found), "scopes": {"bipo": ("content", "user")}}))
+    assert "acts on `content`, though it was trained on `user`" in other
+
+
+def test_what_does_not_belong_together_is_refused(swept, tmp_path):
+    folder, sweep = swept
+    with pytest.raises(ConfigError, match="matrices has 'other', which no sweep is of"):
+        carry_out(
+            "trust",
+            settings(folder, sweep, matrices={"other": str(folder / "own.safetensors")}),
+            root=tmp_path,
+        )
+    few = folder / "few.jsonl"
+    few.write_text(json.dumps(pair_rows()[0]) + "\n")
+    with pytest.raises(ConfigError, match="has 1 of the 8 pairs"):
+        carry_out("trust", settings(folder, sweep, pairs=str(few)), root=tmp_path)
