@@ -36,6 +36,7 @@ VERBS = {
     "judge": "judging:verb",
     "axis": "axis:verb",
     "cosines": "cosines:verb",
+    "cosines": "cosines:verb",
     "sift": "sifting:verb",
     "emotions": "emotion_vectors:verb",
     "profiles": "profiles:verb",

@@ -1,0 +1,353 @@
+"""Trust: margins by dose and facet beside controls, matrices by block, and the pairs behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import panel as pn
+from workbench_apps import cards, downloads, shell, trusts
+from workbench_apps.catalogue import read_catalogue
+from workbench_apps.state import EVERY
+from workbench_apps.trust_state import TrustState
+
+from workbench.figures.dose import dose_response
+from workbench.figures.trust import BLOCK_MEASURES, ITEMS, by_block, item_margins
+
+PATH, HEADING = "/trust", "Trust"
+PANEL = {"width": "min(100%, 440px)", "flex": "1 1 440px"}
+BELOW = (16, 0, 0, 0)
+RISE = ("method", "control", "facet", "statistic", "value", "interval", "p", "n")
+ARM = ["control", "dose", "mean", "low", "high", "n", "unit"]
+REPLIES = ("the trusting reply", "the distrusting reply")
+
+
+class TrustView:
+    """The cards of the page."""
+
+    def __init__(self, state: TrustState) -> None:
+        self.state = state
+
+    @property
+    def theme(self) -> str:
+        """Of the figures."""
+        return self.state.theme or "light"
+
+    def margins(self) -> Sequence[Any]:
+        """Draw the margin by dose, one box a facet, beside shuffled labels and random matrices."""
+        entry = self.state.entry()
+        if entry is None:
+            return [cards.empty_card(self.state, "trust")]
+        table = self.state.margins()
+        own = table[table["control"] == trusts.OWN]
+        facets = trusts.facets_of(own)
+        panels = [
+            pn.Column(
+                pn.pane.Bokeh(
+                    self._curve(table[table["facet"] == facet], facet, number),
+                    sizing_mode="stretch_width",
+                    margin=0,
+                ),
+                styles=PANEL,
+            )
+            for number, facet in enumerate(facets)
+        ]
+        row = own.iloc[0]
+        n = cards.counted(own["n"].max(), row["unit"])
+        told = (
+            f"Band and whiskers: {row['interval']}, n = {n}. "
+            "Margin: log-odds of the trusting reply over the distrusting one, nats a token, on "
+            f"held-out pairs. {_controls_told(table)}Dose in multiples of the trained matrix; "
+            "0 is no edit."
+        )
+        return [
+            cards.note(_headline(own, self.state.method)),
+            pn.FlexBox(*panels, gap="12px", sizing_mode="stretch_width", margin=0),
+            cards.note(
+                f"<p class='quiet under'>{cards.escape(told)} {cards.provenance(entry)}</p>"
+            ),
+            downloads.csv_button(self.state.margins, "trust_margin.csv"),
+        ]
+
+    def _curve(self, rows: pd.DataFrame, facet: str, number: int) -> Any:
+        kind = rows["control"].str.partition(":")[0]
+        return dose_response(
+            rows[rows["control"] == trusts.OWN],
+            rows.loc[kind == trusts.RANDOM, ["control", "dose", "mean"]],
+            arms=rows.loc[kind == trusts.SHUFFLED, ARM]
+            if (kind == trusts.SHUFFLED).any()
+            else None,
+            theme=self.theme,
+            title=f"{self.state.method.replace('_', ' ')} · {_facet_words(facet)}",
+            measure="margin",
+            color=number,
+        )
+
+    def judged(self) -> Sequence[Any]:
+        """List accuracy and monotonicity of every method beside its controls."""
+        entry = self.state.entry()
+        if entry is None:
+            return []
+        parts: list[Any] = []
+        rises = [_rise_line(row) for row in trusts.monotone_of(entry).to_dict("records")]
+        if rises:
+            told = "Does the margin rise from dose to dose? Random matrices are in the run's table."
+            parts.append(
+                cards.note(
+                    f"<h2>Monotonicity</h2><p class='quiet'>{told}</p>"
+                    + cards.html_table(rises, RISE)
+                )
+            )
+        table = self.accuracy()
+        if len(table):
+            facets = trusts.facets_of(table)
+            told = (
+                f"Share of held-out pairs with a margin above 0, without an edit and at dose "
+                f"{self.state.dose}. {table['interval'].iloc[0]}; {_counts(table, facets)}."
+            )
+            heads = ("method", "control", "dose", *map(_facet_words, facets))
+            parts += [
+                cards.note(
+                    f"<h2>Accuracy by facet</h2><p class='quiet'>{cards.escape(told)}</p>"
+                    + cards.html_table(_accuracy_lines(table, facets), heads),
+                    margin=BELOW,
+                ),
+                downloads.csv_button(self.accuracy, "trust_accuracy.csv"),
+            ]
+        return parts
+
+    def accuracy(self) -> pd.DataFrame:
+        """Return the accuracy of every method at the dose on show and without an edit."""
+        entry = self.state.entry()
+        assert entry is not None, "accuracy is asked for where a run was chosen"
+        table = trusts.accuracy_of(entry)
+        if table.empty or not self.state.dose:
+            return table
+        shown = table["dose"].isin([0.0, float(self.state.dose)])
+        drawn = ~table["control"].str.startswith(trusts.RANDOM)
+        return table[shown & drawn].reset_index(drop=True)
+
+    def items(self) -> Sequence[Any]:
+        """Draw every held-out pair; a click shows its replies."""
+        table = self.state.items()
+        if table.empty:
+            return []
+        figure = item_margins(
+            table, dose=float(self.state.dose), chosen=self.state.item, theme=self.theme,
+            title=f"{self.state.method.replace('_', ' ')}, pair by pair",
+        )  # fmt: skip
+        self._listen(figure)
+        shown = "every facet" if self.state.facet == EVERY else self.state.facet
+        told = (
+            f"{len(table)} held-out pairs, {shown}. Click a point to read its two replies; "
+            "[ and ] go through them from the lowest margin."
+        )
+        return [
+            cards.note(f"<h2>Pairs</h2><p class='quiet'>{cards.escape(told)}</p>"),
+            pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
+            downloads.csv_button(self.state.items, "trust_items.csv"),
+        ]
+
+    def _listen(self, figure: Any) -> None:
+        source = figure.select_one({"name": ITEMS}).data_source
+
+        def chosen(_: str, __: Any, indices: list[int]) -> None:
+            if indices:
+                self.state.choose(item=str(source.data["item"][indices[0]]))
+
+        source.selected.on_change("indices", chosen)
+
+    def pair(self) -> Sequence[Any]:
+        """Show the conversation and the two replies of the chosen item."""
+        entry = self.state.entry()
+        if entry is None or self.state.items().empty:
+            return []
+        head = "<h2>The pair</h2>"
+        if not self.state.item:
+            return [
+                cards.note(f"{head}<p>Click a point above, or press ], to read a pair here.</p>")
+            ]
+        found = trusts.pair_of(entry, self.state.item)
+        if found is None:
+            return [
+                cards.note(
+                    f"{head}<p class='warn'>This run keeps no texts of "
+                    f"{cards.escape(self.state.item)}; make it again with this version.</p>"
+                )
+            ]
+        by_dose = trusts.item_by_dose(entry, self.state.item, trusts.methods_of(entry))
+        heads = ("dose", *(str(name).replace("_", " ") for name in by_dose.columns))
+        lines = [
+            (f"{dose:+g}" if dose else "0", *("none" if pd.isna(v) else f"{v:+.3f}" for v in row))
+            for dose, row in zip(by_dose.index, by_dose.to_numpy(), strict=True)
+        ]
+        texts = cards.html_table([(found["chosen"], found["rejected"])], REPLIES, texts=True)
+        return [
+            cards.note(
+                f"{head}<p class='quiet'>{cards.escape(_told_pair(found))}</p>"
+                f"{_conversation(found['prompt'])}{texts}"
+            ),
+            cards.note(
+                "<h2>Its margin</h2><p class='quiet'>Nats a token, by dose and method.</p>"
+                + cards.html_table(lines, heads),
+                margin=BELOW,
+            ),
+        ]
+
+    def blocks(self) -> Sequence[Any]:
+        """Draw norms and cosines of every method's matrix by block."""
+        entry = self.state.entry()
+        if entry is None:
+            return []
+        table = trusts.blocks_of(entry)
+        drawn = [
+            measure
+            for measure in BLOCK_MEASURES
+            if measure in table and table.loc[table["control"] == trusts.OWN, measure].notna().any()
+        ]
+        if not drawn:
+            return []
+        panels = [
+            pn.Column(
+                pn.pane.Bokeh(
+                    by_block(table, measure, theme=self.theme),
+                    sizing_mode="stretch_width",
+                    margin=0,
+                ),
+                styles=PANEL,
+            )
+            for measure in drawn
+        ]
+        told = (
+            "One vector a block, all trained or fitted together. A matrix trained on the user's "
+            "span gets no gradient at the last block, whose vector stays zero. Baseline: the mean "
+            "difference of the same replies."
+        )
+        return [
+            cards.note("<h2>The matrix by block</h2>"),
+            pn.FlexBox(*panels, gap="12px", sizing_mode="stretch_width", margin=0),
+            cards.note(f"<p class='quiet under'>{told}</p>"),
+            downloads.csv_button(lambda: trusts.blocks_of(entry), "trust_blocks.csv"),
+        ]
+
+
+def _facet_words(facet: str) -> str:
+    return "all facets" if facet == trusts.ALL else facet
+
+
+def _headline(own: pd.DataFrame, method: str) -> str:
+    rows = own[own["facet"] == trusts.facets_of(own)[0]].sort_values("dose")
+    ends = [
+        f"{row['mean']:+.3f} {_bracket(row['low'], row['high'])} at dose {row['dose']:g}"
+        for row in (rows.iloc[0], rows.iloc[-1])
+    ]
+    named = f"{method.replace('_', ' ')}: margin {' and '.join(ends)}"
+    return f"<p class='big'>{cards.escape(named)}</p>"
+
+
+def _controls_told(table: pd.DataFrame) -> str:
+    kinds = table["control"].str.partition(":")[0]
+    count = table.loc[kinds == trusts.RANDOM, "control"].nunique()
+    parts = [f"Gray: {count} norm-matched random matrices. "] if count else []
+    if (kinds == trusts.SHUFFLED).any():
+        parts.append("Dotted: made from pairs with shuffled labels. ")
+    return "".join(parts)
+
+
+def _bracket(low: Any, high: Any) -> str:
+    return "(no interval)" if pd.isna(low) else f"[{low:+.3f}, {high:+.3f}]"
+
+
+def _span(low: Any, high: Any, form: str = "+.3f") -> str:
+    return "withheld" if pd.isna(low) else f"{low:{form}} to {high:{form}}"
+
+
+def _accuracy_lines(table: pd.DataFrame, facets: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return a row for each method, control and dose, and a column for each facet."""
+    lines: list[tuple[object, ...]] = []
+    for (method, control, dose), rows in table.groupby(["method", "control", "dose"], sort=False):
+        at = {str(row["facet"]): row for row in rows.to_dict("records")}
+        told = [_share(at[facet]) if facet in at else "none" for facet in facets]
+        lines.append((str(method).replace("_", " "), _arm(control), f"{dose:g}", *told))
+    return lines
+
+
+def _share(row: Mapping[Any, Any]) -> str:
+    bracket = "" if pd.isna(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['accuracy']:.2f}{bracket}"
+
+
+def _counts(table: pd.DataFrame, facets: Sequence[str]) -> str:
+    first = table.drop_duplicates("facet")
+    n = dict(zip(first["facet"].astype(str), first["n"].astype(int), strict=True))
+    told = [f"{_facet_words(facet)} {n[facet]}" for facet in facets]
+    return f"{first['unit'].iloc[0]}s: {', '.join(told)}"
+
+
+def _rise_line(row: Mapping[Any, Any]) -> tuple[object, ...]:
+    p = row.get("p")
+    return (
+        str(row["method"]).replace("_", " "), _arm(row["control"]), _facet_words(row["facet"]),
+        str(row["statistic"]).replace("_", " "), f"{row['value']:.3g}",
+        _span(row["low"], row["high"], ".3g"),
+        "none" if p is None or pd.isna(p) else f"{p:.3g}", cards.counted(row["n"], row["unit"]),
+    )  # fmt: skip
+
+
+def _arm(control: object) -> str:
+    return "—" if control == trusts.OWN else str(control)
+
+
+def _told_pair(found: Mapping[str, Any]) -> str:
+    extra = [str(found[name]) for name in ("scenario", "family", "style") if found.get(name)]
+    return " · ".join([str(found["item"]), str(found["facet"]), *extra])
+
+
+def _conversation(turns: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        f"<p><b>{cards.escape(str(turn['role']).capitalize())}</b>: "
+        f"{cards.escape(turn['content'])}</p>"
+        for turn in turns
+    ]
+    return "".join(lines)
+
+
+def build(root: Path) -> Any:
+    """Return the page for one browser session."""
+    with cards.Guard(PATH) as guard:
+        return _build(root)
+    return shell.broken_page(PATH, HEADING, guard)
+
+
+def _build(root: Path) -> Any:
+    state = TrustState(read_catalogue(root))
+    refused = shell.take_address(state)
+    view = TrustView(state)
+    chosen = ("run", "method", "facet", "dose", "item")
+    sections = [
+        cards.Section(f"{PATH} margins", view.margins, ("run", "method", "theme")),
+        cards.Section(f"{PATH} verdicts", view.judged, ("run", "dose")),
+        cards.Section(f"{PATH} items", view.items, (*chosen, "theme")),
+        cards.Section(f"{PATH} pair", view.pair, ("run", "item")),
+        cards.Section(f"{PATH} blocks", view.blocks, ("run", "theme")),
+    ]
+
+    def key(name: str) -> None:
+        if name == "Escape":
+            state.choose(item="")
+        else:
+            state.step(1 if name == "]" else -1)
+
+    shell.bind(state, sections)
+    labels = {
+        "run": "Trust run", "method": "Method", "facet": "Facet of the pairs",
+        "dose": "Dose of the pairs", "item": "Pair",
+    }  # fmt: skip
+    controls = [shell.select(state, name, label) for name, label in labels.items()]
+    lead = "Does a steering matrix make the trusting reply likelier, in every facet, dose by dose?"
+    boxes = [section.box for section in sections]
+    page = shell.frame(state, PATH, HEADING, lead, controls, boxes, key, steps="pair")
+    shell.report(state, refused)
+    return page

@@ -1,0 +1,99 @@
+"""The trust page's state and tables, without a browser."""
+
+import pandas as pd
+import pytest
+from trust_runs import DOSES, FACETS, ITEMS, SLOPES, write_trust
+from workbench_apps import trusts
+from workbench_apps.catalogue import read_catalogue
+from workbench_apps.state import EVERY
+from workbench_apps.trust_state import TrustState
+
+from workbench.errors import FormatError
+
+
+@pytest.fixture
+def state(tmp_path):
+    write_trust(tmp_path)
+    return TrustState(read_catalogue(tmp_path))
+
+
+def test_it_opens_with_the_first_method_at_the_dose_of_training(state):
+    assert (state.method, state.facet, state.dose, state.item) == ("bipo", EVERY, "1", "")
+    assert set(state.options("dose")) == {f"{dose:g}" for dose in DOSES if dose}
+    assert state.search() == ""
+
+
+def test_items_come_with_the_margin_before_and_after(state):
+    table = state.items()
+    assert len(table) == len(FACETS) * ITEMS
+    assert (table["after"] - table["before"]).to_numpy() == pytest.approx(SLOPES["bipo", "none"])
+    state.choose(method="mean_difference", dose="-2", facet="integrity")
+    table = state.items()
+    assert set(table["facet"]) == {"integrity"}
+    assert (table["after"] - table["before"]).to_numpy() == pytest.approx(-0.1)
+
+
+def test_steps_go_through_the_pairs_by_margin_and_stop_at_the_ends(state):
+    order = list(state.items()["item"])
+    state.step(1)
+    assert state.item == order[0]
+    state.step(1)
+    assert state.item == order[1]
+    for _ in range(3):
+        state.step(-1)
+    assert state.item == order[0]
+    state.choose(item="")
+    state.step(-1)
+    assert state.item == order[-1]
+
+
+def test_a_pair_goes_when_its_facet_is_left(state):
+    state.choose(item="ability-03")
+    state.choose(facet="integrity")
+    assert state.item == ""
+
+
+def test_every_field_comes_back_from_its_address(state, tmp_path):
+    state.choose(method="mean_difference", facet="ability", dose="2", item="ability-03")
+    other = TrustState(read_catalogue(tmp_path))
+    assert other.settle(state.query()) == []
+    assert other.search() == state.search() != ""
+
+
+def test_a_pair_is_read_with_its_conversation_and_both_replies(state):
+    found = trusts.pair_of(state.entry(), "benevolence-02")
+    assert found["prompt"][0]["content"].startswith("I checked the benevolence figures")
+    assert found["chosen"] != found["rejected"]
+    assert trusts.pair_of(state.entry(), "benevolence-99") is None
+    table = trusts.item_by_dose(
+        state.entry(), "benevolence-02", ["mean_difference", "bipo", "ghost"]
+    )
+    assert list(table.columns) == ["mean_difference", "bipo"]
+    assert list(table.index) == list(DOSES)
+
+
+def test_all_facets_come_first(state):
+    assert trusts.facets_of(state.margins()) == ["all", *FACETS]
+    assert set(state.margins()["control"]) == {
+        "none",
+        "shuffled",
+        "random:0",
+        "random:1",
+        "random:2",
+    }
+
+
+def test_a_run_without_items_or_blocks_still_opens(tmp_path):
+    write_trust(tmp_path, without=("items", "pairs", "blocks", "facets", "monotone"))
+    bare = TrustState(read_catalogue(tmp_path))
+    assert (bare.method, bare.facet, bare.dose, bare.item) == ("bipo", "", "", "")
+    assert bare.items().empty
+    assert trusts.blocks_of(bare.entry()).empty
+    bare.step(1)
+
+
+def test_a_table_without_a_column_is_named_with_what_to_do(state):
+    path = state.entry().path / "margin.parquet"
+    pd.read_parquet(path).drop(columns="facet").to_parquet(path)
+    with pytest.raises(FormatError, match=r"margin.parquet has no column 'facet'"):
+        state.margins()
