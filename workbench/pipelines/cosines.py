@@ -18,7 +18,8 @@ from workbench.pipelines.verb import Verb, Work, save_frame
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.directions import Difference, Directions, Null
+    from workbench.directions import Difference, Directions
+    from workbench.directions.nulls import Null
 
 COSINES_FILE = "cosines.parquet"
 NullName = Literal["closed form", "isotropic", "covariance-matched", "split-half", "seed-vs-seed"]
@@ -118,7 +119,7 @@ def compared(config: CosinesConfig) -> Compared:
         for name, bank in banks_of(config).items()
         for one in [*measured, *alone]
     ]
-    vectors = np.mean([one.vectors for one in every], axis=0, dtype=np.float64)
+    vectors = np.stack([one.vectors for one in every]).mean(axis=0, dtype=np.float64)
     info = {"made_by": "difference, mean over seeds", "seeds": len(every), "n": every[0].info["n"]}
     info["second"] = [pair.second.model.key for pair in pairs]
     directions = replace(every[0], names=(config.name,), vectors=vectors, info=info)
