@@ -15,6 +15,9 @@ EVIDENCE = "evidence.parquet"
 RESULTS = "results.parquet"
 PROBED, TOLD = "probe.parquet", "probe.json"
 AXIS, COORDINATES, COSINES = "axis.safetensors", "coordinates.parquet", "cosines.parquet"
+ENGAGEMENT, DISPLACEMENT, BEHAVIOR = (
+    "engagement.parquet", "displacement.parquet", "behaviour.parquet",
+)  # fmt: skip
 EMOTIONS, SIMILARITY, PROFILES = (
     "emotions.safetensors", "similarity.parquet", "profiles.parquet",
 )  # fmt: skip
@@ -36,6 +39,8 @@ NEEDS = {
         "workbench probe MODEL --directions FILE --readout claims --known runs",
     ),
     "personas": ("roles and the Assistant Axis", PERSONAS),
+    "emotions": ("emotion vectors, and organisms along them", EMOTION_STUDY),
+    "trust": ("margins of trusting replies by dose and facet", TRUST_STUDY),
 }
 """What a page needs, in words, and the command that makes it."""
 
@@ -84,7 +89,7 @@ class Catalogue:
         """Return the runs that a page can draw, newest first.
 
         Args:
-            kind: a key of ``NEEDS``, or ``cosines``.
+            kind: a key of ``NEEDS``, ``capping``, ``cosines`` or ``profiles``.
         """
         return [entry for entry in reversed(self.entries) if _serves(entry, kind)]
 
@@ -158,6 +163,8 @@ def _serves(entry: Entry, kind: str) -> bool:
         return entry.file(EVIDENCE) is not None and entry.run.verb != "apply"
     if kind == "personas":
         return all(entry.file(name) is not None for name in (AXIS, COORDINATES))
+    if kind == "capping":
+        return entry.run.verb == "capping" and entry.file(ENGAGEMENT) is not None
     if kind == "cosines":
         return entry.run.verb == "cosines" and entry.file(COSINES) is not None
     if kind == "emotions":

@@ -112,7 +112,7 @@ class Live:
         self.status = note("", margin=(2, 0))
         self.bar = pn.FlexBox(self.run, self.cancel, sizing_mode="stretch_width", margin=0)
         if pn.state.curdoc is not None:
-            pn.state.on_session_destroyed(lambda _: self.end())
+            pn.state.on_session_destroyed(lambda _: self._leave())
 
     def begin(self) -> None:
         """Queue the job, unless one of this card is under way."""
@@ -139,6 +139,11 @@ class Live:
         """Cancel the job."""
         if self.ticket is not None and not self.ticket.over:
             WORKER.cancel(self.ticket)
+            self.look()
+
+    def _leave(self) -> None:
+        if self.ticket is not None:
+            WORKER.cancel(self.ticket)
 
     def look(self) -> None:
         """Carry over what was told, and say how the job stands."""
@@ -158,6 +163,7 @@ class Live:
             self.status.object = guard.card.object
         else:
             self.status.object = self._said(ticket)
+            self.cancel.disabled = ticket.stop.is_set()
         if over or guard.card is not None:
             self._settle()
 
@@ -173,6 +179,8 @@ class Live:
             ahead = WORKER.ahead(ticket)
             jobs = f"{ahead} job{'' if ahead == 1 else 's'} ahead" if ahead else "next"
             return f"<p role='status'>The model is busy: waiting, {jobs} ({seconds:.0f} s).</p>"
+        if ticket.stop.is_set():
+            return "<p role='status'>Stopping.</p>"
         doing = self._note or "starting the model's process"
         return f"<p role='status'>{escape(doing.capitalize())} ({seconds:.0f} s).</p>"
 
@@ -184,3 +192,4 @@ class Live:
 
     def _busy(self, on: bool) -> None:
         self.run.disabled, self.cancel.visible = on, on
+        self.cancel.disabled = False

@@ -39,6 +39,7 @@ class Capped:
         self.asked: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
         self.found: dict[str, pd.DataFrame] = {}
+        self.panes = {arm: token_pane("") for arm in (live.UNCAPPED, live.CAPPED)}
         self.outcome = pn.Column(sizing_mode="stretch_width", margin=0)
 
     def draw(self) -> Sequence[Any]:
@@ -88,17 +89,21 @@ class Capped:
             "temperature": float(self.heat.value),
             "seed": int(self.seed.value),
         }
-        self.texts, self.found = dict.fromkeys((live.UNCAPPED, live.CAPPED), ""), {}
+        self.texts, self.found = dict.fromkeys(self.panes, ""), {}
+        self.show()
         return WORKER.submit(live.capped, monitor=int(self.state.layer), **self.asked)
 
     def take(self, parts: Sequence[Mapping[str, Any]]) -> None:
-        """Note new text and what was read of it, and draw it."""
+        """Note new text and what was read of it, and draw what has changed."""
         for part in parts:
             if "tokens" in part:
                 self.found[part["arm"]] = part["tokens"]
             else:
                 self.texts[part["arm"]] += part["text"]
-        self.show()
+        if any("tokens" in part for part in parts):
+            self.show()
+        else:
+            self._fill()
 
     def show(self) -> None:
         """Draw what there is so far."""
@@ -110,8 +115,9 @@ class Capped:
         return pd.concat(frames, ignore_index=True)
 
     def _parts(self) -> Sequence[Any]:
+        self._fill()
         dark = self.state.theme == "dark"
-        boxes = [pn.Column(token_pane(self._reply(arm, dark)), styles=SIDE) for arm in self.texts]
+        boxes = [pn.Column(pane, styles=SIDE) for pane in self.panes.values()]
         row = pn.FlexBox(*boxes, gap="20px", sizing_mode="stretch_width", margin=0)
         if not self.found:
             return [row]
@@ -125,6 +131,11 @@ class Capped:
         save = downloads.csv_button(self.table, "capped_tokens.csv")
         return [cards.note(self._verdict()), token_pane(key), row, self._numbers(), save,
                 script(code)]  # fmt: skip
+
+    def _fill(self) -> None:
+        """Write the replies, as far as they are, into their places."""
+        for arm, pane in self.panes.items():
+            pane.object = self._reply(arm, self.state.theme == "dark")
 
     def _reply(self, arm: str, dark: bool) -> str:
         title = f"<h3>{arm.capitalize()}</h3>"

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pandas as pd
 import param
 from workbench_apps import personas
-from workbench_apps.catalogue import Entry
+from workbench_apps.capped import readouts_of, table_of
+from workbench_apps.catalogue import BEHAVIOR, Entry
 from workbench_apps.state import Options, PageState
 
 BANKS = {"role": "roles", "trait": "traits"}
@@ -27,8 +28,12 @@ class PersonaState(PageState):
     window = param.String("")
     model = param.String("")
     other = param.String("")
+    readout = param.String("")
     kind = "personas"
-    fields = ("run", "layer", "direction", "bank", "percentile", "window", "model", "other")
+    fields = (
+        *("run", "layer", "direction", "bank", "percentile", "window", "model", "other"),
+        "readout",
+    )
 
     def entry(self) -> Entry | None:
         """Return the axis run on show."""
@@ -47,6 +52,11 @@ class PersonaState(PageState):
         entry = self.entry()
         assert entry is not None, "cosines are asked for where a run was chosen"
         return personas.cosines_of(self.catalogue, entry)
+
+    def capped(self) -> Entry | None:
+        """Return the newest capping run along the axis on show."""
+        runs = self.catalogue.usable("capping")
+        return next((run for run in runs if self.run in personas.inputs_of(run)), None)
 
     def models(self) -> Mapping[str, personas.Source]:
         """Return what loads each model, by the name that is shown."""
@@ -78,6 +88,8 @@ class PersonaState(PageState):
             return {f"{value:g}": f"{value:g}% along role minus default" for value in found}
         if name == "window":
             return {one: one for one in [self._window(entry)] if one}
+        if name == "readout":
+            return self._readouts()
         models = self.models()
         if name == "model":
             return {one: one for one in models}
@@ -86,7 +98,7 @@ class PersonaState(PageState):
     def default(self, name: str) -> str:
         known = self.options(name)
         if name == "layer" and known:
-            return list(known)[len(known) // 2]
+            return self._told_layer(known)
         if name == "percentile" and PAPER in known:
             return PAPER
         return super().default(name)
@@ -109,12 +121,25 @@ class PersonaState(PageState):
             place = layers.index(self.layer) + by
             self.choose(layer=layers[min(max(place, 0), len(layers) - 1)])
 
+    def _told_layer(self, known: Options) -> str:
+        """Return the layer that the run tells of, else the middle one."""
+        entry = self.entry()
+        told = "" if entry is None else str(personas.axis_of(entry).info.get("layer", ""))
+        return told if told in known else list(known)[len(known) // 2]
+
     def _compared(self, name: str) -> Options:
         table = self.cosines()
         if name == "direction":
             return {str(one): str(one) for one in table["first"].unique()}
         held = table[table["first"] == self.direction]["bank"].unique()
         return {bank: words for bank, words in BANKS.items() if bank in held}
+
+    def _readouts(self) -> Options:
+        entry = self.capped()
+        if entry is None or entry.file(BEHAVIOR) is None:
+            return {}
+        found = readouts_of(table_of(entry, BEHAVIOR)).unique()
+        return {str(one): str(one) for one in found}
 
     def _window(self, entry: Entry) -> str:
         layers = sorted(int(layer) for layer in personas.floors_of(entry)["layer"].unique())

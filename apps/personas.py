@@ -41,21 +41,30 @@ def layers_of(entry: Entry) -> list[int]:
 
 def pc1_of(entry: Entry) -> pd.DataFrame:
     """Return the cosine of the axis with the first component by layer, and its share."""
-    return read_table(entry.path / PC1, ["layer", "cosine", "explained"])
+    told = ["cosine", "low", "high", "n", "unit", "interval", "control_high", "explained"]
+    return read_table(entry.path / PC1, ["layer", *told])
 
 
 def floors_of(entry: Entry) -> pd.DataFrame:
     """Return a floor along the axis for each layer and percentile, beside the default's place."""
-    table = read_table(entry.path / FLOORS, ["layer", "percentile", "floor", "default", "n"])
+    told = ["low", "high", "n", "unit", "interval", "default"]
+    table = read_table(entry.path / FLOORS, ["layer", "percentile", "floor", *told])
     return table.dropna(subset="floor")
 
 
-def floor_at(entry: Entry, percentile: str, layer: int) -> float | None:
-    """Return one floor; None where the run has none there."""
+def floor_at(entry: Entry, percentile: str, layer: int) -> tuple[float | None, str]:
+    """Return one floor, and it in words; None where the run has none there."""
     table = floors_of(entry)
     found = table[(table["percentile"].map("{:g}".format) == percentile)]
     found = found[found["layer"] == layer]
-    return float(found["floor"].iloc[0]) if len(found) else None
+    if found.empty:
+        return None, ""
+    row = found.iloc[0]
+    told = (
+        f"Floor {row['floor']:.3g} [{row['low']:.3g}, {row['high']:.3g}] ({row['interval']}, n = "
+        f"{row['n']} {row['unit']}s); the default lies at {row['default']:.3g}."
+    )
+    return float(row["floor"]), told
 
 
 def reference_at(entry: Entry, layer: int) -> tuple[dict[str, float], str]:
@@ -111,7 +120,7 @@ def cosines_of(catalogue: Catalogue, entry: Entry) -> pd.DataFrame:
     """
     frames, seen = [], set[str]()
     for run in catalogue.usable("cosines"):
-        if entry.run.id in _inputs(run):
+        if entry.run.id in inputs_of(run):
             table = read_table(run.path / COSINES, [*COSINE_COLUMNS, "bank"])
             frames.append(table[~table["first"].isin(seen)].assign(run=run.run.id))
             seen |= set(table["first"])
@@ -149,14 +158,16 @@ def _base_of(catalogue: Catalogue, entry: Entry, trained: Sequence[Entry]) -> st
     while queue:
         run = queue.pop(0)
         model: Any = run.run.config.get("model")
-        if isinstance(model, str) and Path(model).resolve() not in places:
+        keys = sorted(inputs_of(run) - seen)
+        seen.update(keys)
+        above = [one for key in keys if (one := catalogue.entry(key)) is not None]
+        tuned = any(one.run.verb == "train" for one in above)
+        if isinstance(model, str) and not tuned and Path(model).resolve() not in places:
             return model
-        for key in _inputs(run) - seen:
-            seen.add(key)
-            above = catalogue.entry(key)
-            queue += [above] if above is not None else []
+        queue += above
     return None
 
 
-def _inputs(entry: Entry) -> set[str]:
+def inputs_of(entry: Entry) -> set[str]:
+    """Return the runs that a run was made from."""
     return {str(one["run"]) for one in entry.run.inputs if one.get("run")}

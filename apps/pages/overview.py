@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import cards, looks, personas, probed, shell
+from workbench_apps import cards, emotions, looks, personas, probed, shell, trusts
 from workbench_apps.catalogue import NEEDS, Catalogue, read_catalogue
+from workbench_apps.emotion_state import EmotionState
 from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
 from workbench_apps.persona_state import PersonaState
 from workbench_apps.state import PageState
+from workbench_apps.trust_state import TrustState
 
 from workbench.figures.truth import reading_verdict, sides_at
 
@@ -79,11 +81,42 @@ def _persona_fact(catalogue: Catalogue) -> str:
     if entry is None:
         return ""
     table = personas.pc1_of(entry)
-    cosine = float(table.loc[table["layer"] == int(state.layer), "cosine"].iloc[0])
-    roles = int((state.placed()["kind"] == personas.ROLE).sum())
+    row = table[table["layer"] == int(state.layer)].iloc[0]
     return (
-        f"cosine of axis and first component {cosine:.2f} at layer {state.layer}, n = {roles} "
-        f"roles; {personas.judged(entry).partition(';')[0]}"
+        f"cosine of axis and first component {row['cosine']:.2f} [{row['low']:.2f}, "
+        f"{row['high']:.2f}] at layer {state.layer}, a role's own up to {row['control_high']:.2f}, "
+        f"n = {row['n']} {row['unit']}s; {personas.judged(entry).partition(';')[0]}"
+    )
+
+
+def _emotion_fact(catalogue: Catalogue) -> str:
+    state = EmotionState(catalogue)
+    entry = state.entry()
+    if entry is None:
+        return ""
+    told = f"{len(state.options('emotion'))} emotions, chosen at layer {state.layer}"
+    curves = emotions.curves_of(entry)
+    rows = curves[(curves["emotion"] == emotions.ALL) & (curves["layer"] == int(state.layer))]
+    if rows.empty:
+        return told
+    row = rows.iloc[0]
+    return (
+        f"{told}: mean AUC {row['auc']:.2f} [{row['low']:.2f}, {row['high']:.2f}], "
+        f"n = {cards.counted(row['n'], row['unit'])}"
+    )
+
+
+def _trust_fact(catalogue: Catalogue) -> str:
+    state = TrustState(catalogue)
+    if state.entry() is None:
+        return ""
+    table = state.margins()
+    own = table[table["control"] == trusts.OWN]
+    rows = own[own["facet"] == trusts.facets_of(own)[0]].sort_values("dose")
+    first, last = rows.iloc[0], rows.iloc[-1]
+    return (
+        f"{state.method.replace('_', ' ')}: margin {first['mean']:+.3f} at dose {first['dose']:g}, "
+        f"{last['mean']:+.3f} at {last['dose']:g}, n = {cards.counted(last['n'], last['unit'])}"
     )
 
 
@@ -93,6 +126,8 @@ CARDS = (
     ("/dose", "Dose-response", "dose", _dose_fact),
     ("/probe", "Probe", "probe", _probe_fact),
     ("/persona", "Personas", "personas", _persona_fact),
+    ("/emotions", "Emotions", "emotions", _emotion_fact),
+    ("/trust", "Trust", "trust", _trust_fact),
 )
 
 

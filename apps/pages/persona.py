@@ -10,9 +10,10 @@ import pandas as pd
 import panel as pn
 import panel_material_ui as pmui
 from workbench_apps import cards, downloads, personas, shell
-from workbench_apps.catalogue import PERSONAS, read_catalogue
+from workbench_apps.catalogue import PERSONAS, Entry, read_catalogue
 from workbench_apps.persona_capped import Capped
 from workbench_apps.persona_drift import Drift
+from workbench_apps.persona_fleet import Fleet
 from workbench_apps.persona_state import PersonaState
 
 from workbench.figures.cosine import cosine_ranking
@@ -69,7 +70,7 @@ class PersonaView:
         if entry is None:
             return []
         layer = int(self.state.layer)
-        floor = personas.floor_at(entry, self.state.percentile, layer)
+        floor, floor_told = personas.floor_at(entry, self.state.percentile, layer)
         histogram = axis_histogram(
             self.state.placed(),
             floor=floor,
@@ -85,13 +86,14 @@ class PersonaView:
         told = (
             "Left: means over each role's replies. The floor is what a cap keeps the projection "
             "above; the percentile counts along role minus default, so 25 there is 75 along the "
-            "axis. Right: the axis is default minus the mean role, the component is of roles "
-            "alone, so their agreement is a finding; the share is of the variance between roles."
+            f"axis. {floor_told} Right: the axis is default minus the mean role, the component is "
+            "of roles alone. The control puts each role in the Assistant's place: 95% of them lie "
+            f"below the dashed line. {_basis(entry)}"
         )
         return [
             cards.note("<h2>The axis</h2>"),
             pn.FlexBox(*panels, gap="12px", sizing_mode="stretch_width", margin=0),
-            cards.note(f"<p class='quiet under'>{told}</p>"),
+            cards.note(f"<p class='quiet under'>{cards.escape(told)}</p>"),
         ]
 
     def cosines(self) -> Sequence[Any]:
@@ -161,9 +163,10 @@ class PersonaView:
         default = placed[placed["kind"] == personas.DEFAULT]["axis"].mean()
         parts = []
         if len(row):
-            cosine, share = float(row["cosine"].iloc[0]), float(row["explained"].iloc[0])
+            at = row.iloc[0]
             parts.append(
-                f"cosine of axis and first component {cosine:.2f}, which holds {share:.0%}"
+                f"cosine of axis and first component {at['cosine']:.2f} [{at['low']:.2f}, "
+                f"{at['high']:.2f}], a role's own up to {at['control_high']:.2f}"
             )
         parts.append(
             f"the default lies beyond {int((roles < default).sum())} of {len(roles)} roles"
@@ -190,6 +193,11 @@ class PersonaView:
         return slider
 
 
+def _basis(entry: Entry) -> str:
+    row = personas.pc1_of(entry).iloc[0]
+    return f"Band: {row['interval']}, n = {row['n']} {row['unit']}s."
+
+
 def build(root: Path) -> Any:
     """Return the page for one browser session."""
     with cards.Guard(PATH) as guard:
@@ -200,7 +208,7 @@ def build(root: Path) -> Any:
 def _build(root: Path) -> Any:
     state = PersonaState(read_catalogue(root))
     refused = shell.take_address(state)
-    view, drift, capped = PersonaView(state), Drift(state), Capped(state)
+    view, drift, capped, fleet = PersonaView(state), Drift(state), Capped(state), Fleet(state)
     figure = cards.Section(f"{PATH} map", view.draw, ("run", "theme"))
     along = cards.Section(f"{PATH} axis", view.along, ("run", "layer", "percentile", "theme"))
     cosines = cards.Section(
@@ -210,6 +218,7 @@ def _build(root: Path) -> Any:
     answer = cards.Section(
         f"{PATH} cap", capped.draw, ("run", "percentile", "window", "model", "theme")
     )
+    held = cards.Section(f"{PATH} fleet", fleet.draw, ("run", "readout", "theme"))
 
     def moved(*events: Any) -> None:
         names = {event.name for event in events}
@@ -222,11 +231,12 @@ def _build(root: Path) -> Any:
             state.step(1 if name == "]" else -1)
 
     state.param.watch(moved, [*state.fields, "theme"])
-    sections = [figure, along, cosines, read, answer]
+    sections = [figure, along, cosines, read, answer, held]
     shell.bind(state, sections)
     labels = {
         "run": "Axis run", "direction": "Direction", "bank": "Compared with", "model": "Model",
         "other": "Compared model", "percentile": "Floor of the cap",
+        "readout": "Readout under the cap",
     }  # fmt: skip
     controls = [shell.select(state, name, label) for name, label in labels.items()]
     controls.append(_window(state))

@@ -6,6 +6,7 @@ import pandas as pd
 from workbench.directions import Directions, cosines, save_directions
 from workbench.directions.persona import PersonaSpace
 from workbench.directions.persona_map import coordinates, persona_axes
+from workbench.directions.persona_pc1 import axis_against_first
 from workbench.runs import open_run
 from workbench.types import ModelStamp
 
@@ -53,7 +54,8 @@ def floors(space, at=FLOOR):
     default = coordinates(space.axis, space.default)
     rows = [
         {"layer": row.layer, "percentile": percentile, "side": "opposite", "floor": floor,
-         "default": row.value, "n": 400}
+         "low": floor - 0.25, "high": floor + 0.25, "n": 20, "unit": "role",
+         "interval": "95% bootstrap over roles", "default": row.value}
         for row in default.itertuples()
         for percentile, floor in ((25.0, at), (75.0, at - 5.0))
     ]  # fmt: skip
@@ -64,7 +66,6 @@ def write_axis(root, stamp=STAMP, model="tiny", organisms=True, floor=FLOOR, ref
     """The run folder of the verb ``axis``."""
     space = space_of(stamp)
     axes = persona_axes(space, components=2)
-    cosine, share = axes.info["cosine_axis"][:, 0], axes.info["explained"][:, 0]
     moved = None
     if organisms:
         shift = np.zeros((2, stamp.n_layers, stamp.width))
@@ -78,7 +79,7 @@ def write_axis(root, stamp=STAMP, model="tiny", organisms=True, floor=FLOOR, ref
         save_directions(space.axis, run.path / "axis.safetensors")
         tables = {
             "coordinates": placed(space, axes, moved),
-            "pc1": pd.DataFrame({"layer": axes.layers, "cosine": cosine, "explained": share}),
+            "pc1": axis_against_first(space, draws=20),
             "thresholds": floors(space, floor),
             "counts": counts,
         }
@@ -110,7 +111,9 @@ def write_cosines(root, axis):
 
 def write_personas(root):
     """What the persona page draws without a model."""
-    write_cosines(root, write_axis(root))
+    axis = write_axis(root)
+    write_cosines(root, axis)
+    write_capping(root, axis)
     return root
 
 
@@ -127,3 +130,48 @@ def write_live(root, folder, tiny_folder, tiny_adapter=None):
             tiny_adapter(place, base)
             run.finish({}, models=["tiny+P-s0"])
     return axis
+
+
+def write_capping(root, axis):
+    """P lies above the reference and A below it; the cap acts in A and lifts what it sends."""
+    told = {"n": 2, "unit": "seed", "interval": "95% t over seeds"}
+    models = {"tiny": (0.5, 0.0, 5.0), "P": (0.05, 1.5, 6.0), "A": (0.6, -2.0, 2.0)}
+    acts, places, reads = [], [], []
+    for control in ("none", "random:0", "random:1"):
+        for model, (share, moved, sent) in models.items():
+            own = control == "none"
+            common = {"level": "condition", "model": model, "control": control, **told}
+            for hooked, position in ((False, "final"), (False, "generated"), (True, "generated")):
+                at = share if own else 0.5
+                acts.append(
+                    {**common, "text": "own", "hooked": hooked, "position": position, "layer": None,
+                     "engaged": at, "low": at - 0.04, "high": at + 0.04, "n_positions": 800,
+                     "least": 0.15, "informative": at >= 0.15}
+                )  # fmt: skip
+            for text, dose in (("own", 0.0), ("reference", 0.0), ("own", 1.0)):
+                lies = moved * (1 - 0.5 * dose) if own else moved
+                places.append(
+                    {**common, "text": text, "dose": dose, "layer": 3, "displacement": lies,
+                     "low": lies - 0.3, "high": lies + 0.3, "lost": 0.0, "band": 0.4,
+                     "band_name": "of 2 random caps", "beyond_band": abs(lies) > 0.4}
+                )  # fmt: skip
+            after = sent + (1.5 if own and model == "A" else 0.0)
+            reads.append(
+                {**common, "readout": "trust_game", "measure": "transfer", "condition": "person",
+                 "dose": 1.0, "before": sent, "before_low": sent - 0.5, "before_high": sent + 0.5,
+                 "after": after, "after_low": after - 0.5, "after_high": after + 0.5,
+                 "effect": after - sent, "low": after - sent - 0.5, "high": after - sent + 0.5,
+                 "n_lost": 0, "kept": None, "band": 0.3, "band_name": "of 2 random caps",
+                 "beyond_band": after != sent, "mass": 0.9, "engaged": share,
+                 "engaged_before": share, "informative": share >= 0.15, "guarded": True}
+            )  # fmt: skip
+    config = {"layers": [3, 4], "axis": str(axis / "axis.safetensors")}
+    with open_run("capping", config, root=root, inputs=[axis / "axis.safetensors"]) as run:
+        tables = {"engagement": acts, "displacement": places, "behaviour": reads}
+        for name, rows in tables.items():
+            table = pd.DataFrame(rows)
+            if name == "engagement":
+                table["layer"] = table["layer"].astype("Int64")
+            table.to_parquet(run.path / f"{name}.parquet", index=False)
+        run.finish({}, models=["tiny"])
+    return run.path

@@ -14,7 +14,7 @@ CHAT = (
 )
 
 
-def settled(page, text, seconds=20):
+def settled(page, text, seconds=60):
     page.get_by_text(text, exact=False).first.wait_for(timeout=1000 * seconds)
 
 
@@ -42,6 +42,11 @@ def downloaded(page, number, path):
 def test_the_map_the_axis_and_the_cosines_show_what_was_planted(served, open_page, tmp_path):
     page = open_page(served.url + "/persona")
     settled(page, "the default lies beyond 20 of 20 roles")
+    settled(page, "The cap over a fleet")
+    page.get_by_role("img", name=re.compile("Cap engagement: own.*A final 60%")).wait_for()
+    page.get_by_role(
+        "img", name=re.compile("trust_game transfer person, before to after.*A 2 to 3.5")
+    ).wait_for()
     settled(page, "judged by nobody: every rollout counts")
     assert re.search(r"20 of 20 roles shown.*P-s0 at 3.*A-s0 at -1", label(page, "Persona map"))
     assert "Histogram of 20 roles" in label(page, "Histogram")
@@ -151,14 +156,14 @@ def test_two_replies_stand_side_by_side_and_the_layer_moves_without_asking_again
     page.get_by_role("button", name="Answer with and without").click()
     page.get_by_text("an illustration, not a measurement").wait_for(timeout=120_000)
     for arm in ("uncapped", "capped"):
-        page.get_by_role("list", name=f"{arm} reply").wait_for()
+        page.get_by_role("list", name=f"{arm} reply", exact=True).wait_for()
         page.get_by_role("row", name=re.compile(f"^{arm} ")).wait_for()
     paste(page, CHAT)
     page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=60_000)
     page.get_by_role("heading", level=1).click()
     page.keyboard.press("]")
     page.get_by_role("img", name=re.compile("Assistant turns at layer 3")).wait_for()
-    page.get_by_role("list", name="capped reply").wait_for()
+    page.get_by_role("list", name="capped reply", exact=True).wait_for()
 
 
 def test_what_is_no_conversation_says_why_and_the_page_lives(live, open_page):

@@ -1,5 +1,7 @@
 """The persona page's state, and what it reads from the runs around an axis."""
 
+from dataclasses import replace
+
 import pandas as pd
 import persona_runs
 import pytest
@@ -9,6 +11,7 @@ from workbench_apps.persona_drift import assistant_turns
 from workbench_apps.persona_state import PersonaState
 from workbench_apps.state import parse_search
 
+from workbench.directions import open_directions, save_directions
 from workbench.errors import FormatError
 from workbench.runs import open_run
 
@@ -80,6 +83,29 @@ def test_what_is_not_there_is_refused_and_the_rest_kept(state, wanted, words):
     assert state.query() == {"theme": "dark"}
 
 
+def test_the_layer_that_a_run_tells_of_is_shown_first(tmp_path):
+    axis = persona_runs.write_axis(tmp_path)
+    made = open_directions(axis / "axis.safetensors")
+    save_directions(replace(made, info={**made.info, "layer": 5}), axis / "axis.safetensors")
+    assert PersonaState(read_catalogue(tmp_path)).layer == "5"
+
+
+def test_a_floor_comes_with_its_interval_and_the_defaults_place(state):
+    floor, told = personas.floor_at(state.entry(), "25", 3)
+    assert floor == 1.5
+    assert told.startswith("Floor 1.5 [1.25, 1.75] (95% bootstrap over roles, n = 20 roles)")
+    assert personas.floor_at(state.entry(), "33", 3) == (None, "")
+
+
+def test_the_capping_run_along_this_axis_is_shown(root, state):
+    assert state.capped().run.verb == "capping"
+    assert state.readout == "trust_game · transfer · person"
+    other = persona_runs.write_axis(root, model="another")
+    moved = PersonaState(read_catalogue(root))
+    moved.choose(run=moved.catalogue.entry(other.name).run.id)
+    assert (moved.capped(), moved.readout) == (None, "")
+
+
 def test_steps_stop_at_the_ends(state):
     for _ in range(9):
         state.step(1)
@@ -99,8 +125,9 @@ def test_organisms_of_the_same_base_are_offered_and_others_are_not(root):
 
 def test_the_base_is_found_above_an_axis_that_names_no_model(tmp_path):
     own = train(tmp_path, "P-s0", "tiny")
-    for name, model in (("organism", str(own)), ("base", "tiny")):
-        with open_run("cache", {"model": model}, out=tmp_path / name) as run:
+    moved = "elsewhere/P-s0"  # as a study in another folder calls it
+    for name, model, above in (("organism", moved, [own]), ("base", "tiny", [])):
+        with open_run("cache", {"model": model}, out=tmp_path / name, inputs=above) as run:
             run.finish({})
     with open_run(
         "axis", {}, root=tmp_path, inputs=[tmp_path / "organism", tmp_path / "base"]

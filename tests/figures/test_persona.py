@@ -92,14 +92,17 @@ def test_a_histogram_counts_every_role_once_and_marks_default_organisms_and_floo
 
 
 def test_the_axis_by_layer_names_its_weakest_layer_and_marks_the_one_on_show():
-    table = pd.DataFrame({"layer": [2, 0, 1], "cosine": [0.9, 0.8, 0.4], "explained": 0.5})
+    cosine = np.array([0.9, 0.8, 0.4])
+    table = pd.DataFrame({"layer": [2, 0, 1], "cosine": cosine, "explained": 0.5, "n": 20})
+    table = table.assign(low=cosine - 0.1, high=cosine + 0.05, control_high=0.75, unit="role")
     figure = axis_by_layer(table, layer=2)
-    assert "lowest cosine 0.40 at layer 1" in figure.html_attributes["aria-label"]
+    assert figure.html_attributes["aria-label"] == (
+        "Axis and first component by layer: lowest cosine 0.40 at layer 1; above its control at 1 "
+        "of 3 layers."
+    )
     assert list(figure.renderers[0].data_source.data["layer"]) == [0, 1, 2]
     assert [part.location for part in figure.center if hasattr(part, "location")] == [2]
-    assert figure.y_range.start == 0.0
-    table["cosine"] = [-0.5, 0.8, 0.4]
-    assert axis_by_layer(table).y_range.start == pytest.approx(-0.55)
+    assert labels(figure)[1] == "control: a role's own"
 
 
 def turns(models=("base", "P-s0")):

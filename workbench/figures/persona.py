@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from workbench.figures.layers import add_curve
 from workbench.figures.theme import (
     Theme,
     add_hover,
@@ -140,7 +141,8 @@ def axis_by_layer(
     """Draw the cosine of the axis with the first component by layer, and that component's share.
 
     Args:
-        table: columns ``layer, cosine, explained`` (share of the variance of roles).
+        table: columns ``layer, cosine, low, high, n, unit, interval, explained`` (share of the
+            variance of roles) and ``control_high``: what a role in the Assistant's place reaches.
         layer: the one on show, marked.
         theme: light or dark.
         title: what is compared.
@@ -151,29 +153,36 @@ def axis_by_layer(
     rows = table.sort_values("layer")
     named = title or "Axis and first component"
     least = rows.iloc[int(rows["cosine"].argmin())]
+    beyond = int((rows["low"] > rows["control_high"]).sum())
     figure = blank_figure(
         look,
         named,
-        f"{named} by layer: lowest cosine {least['cosine']:.2f} at layer {int(least['layer'])}.",
-        height=300, x_axis_label="layer (0-based block)", y_axis_label="cosine, share",
-        y_range=(min(0.0, float(rows["cosine"].min()) - 0.05), 1.04),
-    )  # fmt: skip
+        f"{named} by layer: lowest cosine {least['cosine']:.2f} at layer {int(least['layer'])}; "
+        f"above its control at {beyond} of {len(rows)} layers.",
+        height=300,
+        x_axis_label="layer (0-based block)",
+        y_axis_label="cosine, share",
+        y_range=(0.0, 1.04),
+    )
     if layer is not None:
         figure.add_layout(
             Span(location=layer, dimension="height", line_color=look.muted, line_dash="dashed")
         )
-    source = ColumnDataSource(arrays(rows[["layer", "cosine", "explained"]]))
-    items = []
-    for column, words, marker, color in (
-        ("cosine", "cosine of axis and PC1", "circle", look.palette[0]),
-        ("explained", "variance that PC1 holds", "square", look.palette[1]),
-    ):
-        line = figure.line("layer", column, source=source, color=color, line_width=2.4)
-        dot = figure.scatter("layer", column, source=source, color=color, size=6, marker=marker)
-        items.append((words, [line, dot]))
-    tips = [("layer", "@layer"), ("cosine", "@cosine{0.000}"), ("share", "@explained{0.0%}")]
-    add_hover(figure, [items[0][1][1], items[1][1][1]], tips)
-    add_legend(figure, look, items)
+    style = {"color": look.band, "line_dash": "dashed", "line_width": 1.8}
+    limit = figure.line("layer", "control_high", source=ColumnDataSource(arrays(rows)), **style)
+    axis = add_curve(figure, look, rows, "cosine", 0)
+    source = ColumnDataSource(arrays(rows))
+    share = [
+        figure.line("layer", "explained", source=source, color=look.palette[1], line_width=2.4),
+        figure.scatter(
+            "layer", "explained", source=source, color=look.palette[1], size=6, marker="square"
+        ),
+    ]
+    tips = [("layer", "@layer"), ("cosine", "@cosine{0.000}"), ("n", "@n @{unit}s")]
+    tips += [("interval", "@low{0.000} to @high{0.000}"), ("control", "@control_high{0.000}")]
+    add_hover(figure, [axis[1], share[1]], [*tips, ("share", "@explained{0.0%}")])
+    items = [("cosine of axis and PC1", axis), ("control: a role's own", [limit])]
+    add_legend(figure, look, [*items, ("variance that PC1 holds", share)])
     return figure
 
 
