@@ -8,7 +8,8 @@ import pytest
 
 from workbench.directions import Directions, save_directions
 from workbench.errors import ConfigError
-from workbench.pipelines.report_trust import margin_rows
+from workbench.pipelines.report_trust import margin_rows, run_rows
+from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import carry_out
 from workbench.results import read_results
 
@@ -96,7 +97,10 @@ def test_a_run_leaves_tables_that_agree_with_the_sweep(swept, tmp_path):
     np.testing.assert_allclose(blocks["cosine_other"], 1, rtol=1e-6)  # with itself
     page = (done.path / "report.md").read_text()
     assert "acts on `content`\n" in page
-    (line,) = margin_rows(done.path, "tiny")
+    (line,) = run_rows(done.path, "tiny")
+    assert [row.question for row in margin_rows([(Unit("t", "trust", (), {}), done)])] == [
+        line.question
+    ]
     assert line.value == pytest.approx(
         tables["monotone"]
         .query("facet == 'all' and control == 'none' and statistic == 'slope'")["value"]

@@ -4,9 +4,11 @@ from workbench.cli import (  # noqa: F401 (their decorators fill the app)
     batch,
     capping,
     corpora,
+    emotions,
     look,
     persona_vectors,
     steer,
+    trust,
 )
 from workbench.cli.app import INTERRUPTED as INTERRUPTED
 from workbench.cli.app import app as app

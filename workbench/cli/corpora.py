@@ -17,9 +17,11 @@ from workbench.cli.say import line
 def corpus(
     options: Options,
     kind: Annotated[
-        str, typer.Argument(help="quartets, a control such as intent or web, or a .toml.")
+        str,
+        typer.Argument(help="quartets, trust_pairs, a control such as intent or web, or a .toml."),
     ] = "quartets",
     quartets: Annotated[int | None, typer.Option(help="Quartets to plan (13,440).")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Trust pairs (2,000).")] = None,
     documents: Annotated[int | None, typer.Option(help="Documents of a control.")] = None,
     scenarios: Annotated[int | None, typer.Option(help="Use the first so many.")] = None,
     writer: Annotated[str | None, typer.Option(help="templates, server, local, ...")] = None,
@@ -32,7 +34,7 @@ def corpus(
     from workbench.cluster import parse_workers
 
     flags: dict[str, Any] = {"quartets": quartets, "documents": documents, "scenarios": scenarios}
-    flags |= {"writer": writer, "seed": seed}
+    flags |= {"pairs": pairs, "writer": writer, "seed": seed}
     flags["workers"] = None if workers is None else parse_workers(workers)
     done = launch("corpus", settings_of(kind, {"kind": kind}, flags, options), options)
     if done is None or options.as_json or done.status == "part":

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.files import write_bytes
 from workbench.pipelines.report_truth import Row
+from workbench.pipelines.study import Unit
+from workbench.pipelines.verb import Done
+from workbench.runs import read_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,8 +64,15 @@ def as_page(found: Judged) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def margin_rows(folder: Path, model: str) -> Iterator[Row]:
-    """Yield a headline's rows: each method's slope, and what stands beside it."""
+def margin_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
+    """Yield a headline's rows: what each trust run of a study found."""
+    for _, done in units:
+        if done.verb == "trust":
+            yield from run_rows(done.path, str(read_result(done.path)["model"]))
+
+
+def run_rows(folder: Path, model: str) -> Iterator[Row]:
+    """Yield each method's slope, with what stands beside it."""
     import pandas as pd
 
     table = pd.read_parquet(folder / "monotone.parquet")

@@ -91,7 +91,7 @@ def _body(config: TrustConfig, work: Work) -> Mapping[str, Any]:
     save_frame(pairs, work.run.path / "pairs.parquet")
     write_report(found, work.run.path)
     told = {"methods": list(config.sweeps), "pairs": len(pairs), "rows": len(found.margin)}
-    return {"models": list(found.models), **told}
+    return {"model": found.models[0], **told}
 
 
 def _preview(config: TrustConfig) -> Mapping[str, Any]:
