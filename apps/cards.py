@@ -32,6 +32,14 @@ def escape(value: object) -> str:
     return html.escape(str(value))
 
 
+def counted(n: Any, unit: str) -> str:
+    """Return a count with its unit in words, such as ``48 stories``; it is escaped."""
+    number = int(n)
+    ies = unit.endswith("y") and unit[-2:-1] not in "aeiou"
+    several = f"{unit[:-1]}ies" if ies else f"{unit}s"
+    return escape(f"{number:,} {unit if number == 1 else several}")
+
+
 def html_table(
     rows: Sequence[Sequence[object]], heads: Sequence[str], *, texts: bool = False
 ) -> str:

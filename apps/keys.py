@@ -15,6 +15,8 @@ PAGES = (
     ("/dose", "Dose-response"),
     ("/probe", "Probe"),
     ("/persona", "Personas"),
+    ("/emotions", "Emotions"),
+    ("/trust", "Trust"),
 )
 NARROW = 700
 """Pixels under which the sidebar starts closed."""

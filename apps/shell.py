@@ -47,11 +47,15 @@ def frame(
     controls: Sequence[Any],
     main: Sequence[Any],
     on_key: Callable[[str], None] | None = None,
+    steps: str = "layer",
 ) -> pmui.Page:
-    """Return the page: navigation and controls at the side, cards in the middle."""
+    """Return the page: navigation and controls at the side, cards in the middle.
+
+    ``steps`` says what the keys ``[`` and ``]`` go through.
+    """
     keys = Keys(on_key=on_key, width=0, height=0, margin=0)
     links = note(_navigation(path, state.theme), margin=(8, 8))
-    keyed = "<kbd>[</kbd> <kbd>]</kbd> layer · " if on_key else ""
+    keyed = f"<kbd>[</kbd> <kbd>]</kbd> {steps} · " if on_key else ""
     hint = note(
         f"<p class='quiet'>Keys: {keyed}<kbd>1</kbd> to <kbd>{len(PAGES)}</kbd> pages</p>",
         margin=(12, 14),

@@ -1,6 +1,15 @@
 """One module a page: a runs root in, a Panel page out; each call is one browser session."""
 
-from workbench_apps.pages import activation_map, dose, overview, persona, probe, truth
+from workbench_apps.pages import (
+    activation_map,
+    dose,
+    emotions,
+    overview,
+    persona,
+    probe,
+    trust,
+    truth,
+)
 
 BUILDERS = {
     "/": overview.build,
@@ -9,6 +18,8 @@ BUILDERS = {
     "/dose": dose.build,
     "/probe": probe.build,
     "/persona": persona.build,
+    "/emotions": emotions.build,
+    "/trust": trust.build,
 }
 """Address -> page."""
 

@@ -31,7 +31,9 @@ def _writers(name):
     return sys.modules[name]
 
 
-_runs, _personas = _writers("runs_root"), _writers("persona_runs")
+_runs, _personas, _emotions, _trust = map(
+    _writers, ("runs_root", "persona_runs", "emotion_runs", "trust_runs")
+)
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +45,9 @@ def writers():
 @pytest.fixture(scope="session")
 def full_root(tmp_path_factory):
     """A runs root in which every page has something to draw."""
-    return _personas.write_personas(_runs.write_all(tmp_path_factory.mktemp("runs")))
+    root = _personas.write_personas(_runs.write_all(tmp_path_factory.mktemp("runs")))
+    _trust.write_trust(root)
+    return _emotions.write_all_emotions(root)
 
 
 class Served:

@@ -33,11 +33,15 @@ def test_what_is_missing_comes_with_a_command(tmp_path):
         "dose",
         "probe",
         "personas",
+        "emotions",
+        "trust",
     ]
-    *demo, (_, _, probe), (_, _, personas) = missing
+    *demo, (_, _, probe), (_, _, personas), (_, _, emotions), (_, _, trust) = missing
     assert all("workbench run studies/demo.toml" in command for *_, command in demo)
     assert probe.startswith("workbench probe MODEL")
     assert personas == "workbench run studies/axis_smollm2.toml"
+    assert emotions == "workbench run studies/emotion_smollm2.toml"
+    assert trust == "workbench run studies/trust_smollm2.toml"
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"id": 3}', "[]", "\x00\x01"])

@@ -171,7 +171,7 @@ def emotion_profiles(
     order: Sequence[str] = (),
     theme: str = "light",
     title: str = "",
-    axis: str = "pooled standard deviations from the reference",
+    axis: str = "pooled SD from the reference",
 ) -> Any:
     """Draw where each model lies along each emotion, one row an emotion, with intervals.
 

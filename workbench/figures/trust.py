@@ -23,7 +23,7 @@ ITEMS = "items"
 """Name of the glyphs whose selection says which item was clicked."""
 BLOCK_MEASURES = {
     "norm": "norm (residual units)",
-    "share": "norm over the mean residual norm",
+    "share": "share of the residual norm",
     "cosine_below": "cosine with the block below",
     "cosine_other": "cosine with the baseline",
 }
@@ -127,6 +127,8 @@ def by_block(
         look, named, f"{named} by block: {told}.", height=height,
         x_axis_label="layer (0-based block)", y_axis_label=words,
     )  # fmt: skip
+    if measure.startswith("cosine"):
+        figure.y_range.start, figure.y_range.end = -1.05, 1.05
     figure.add_layout(Span(location=0, dimension="width", line_color=look.band))
     items: list[tuple[str, list[Any]]] = []
     dots = []
