@@ -132,7 +132,7 @@ class PersonaState(PageState):
         if name == "direction":
             return {str(one): str(one) for one in table["first"].unique()}
         held = table[table["first"] == self.direction]["bank"].unique()
-        return {bank: words for bank, words in BANKS.items() if bank in held}
+        return {str(bank): BANKS.get(str(bank), str(bank)) for bank in held}
 
     def _readouts(self) -> Options:
         entry = self.capped()
