@@ -26,3 +26,17 @@ def names():
 def stamp():
     """``(key="m", fingerprint="f") -> ModelStamp`` of the planted activations."""
     return planted.stamp
+
+
+@pytest.fixture(scope="session")
+def write_acts():
+    """``(path, acts) -> store folder``, as a capture leaves it."""
+    from workbench.activations.store import Store
+
+    def write(path, acts):
+        store = Store.create(path, acts.manifest)
+        store.write(acts._parts[0])
+        store.finish()
+        return str(path)
+
+    return write

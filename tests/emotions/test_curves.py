@@ -22,8 +22,8 @@ def test_planted_layers_are_read_and_others_are_at_chance(plant, names):
     assert abs(mean.loc[0, "auc"] - 0.5) < 0.2
     assert 0 not in found.window
     assert (mean.loc[list(found.window), "chosen"]).all()
-    assert found.chance_largest >= found.chance.max() - 1e-12
-    assert 0.5 < found.chance_largest < 0.75
+    assert found.null_largest >= found.null.max() - 1e-12
+    assert 0.5 < found.null_largest < 0.75
     assert found.summary()["auc"] > 0.95
     assert set(found.table["variant"]) == set(VARIANTS)
     assert set(found.table["unit"]) == {"topic"}
@@ -31,7 +31,7 @@ def test_planted_layers_are_read_and_others_are_at_chance(plant, names):
 
 def test_without_emotions_nothing_beats_chance(plant, names):
     inside = [
-        found.summary()["auc"] <= found.chance_largest
+        found.summary()["auc"] <= found.null_largest
         for found in (curves(plant(seed=seed, active=()), names) for seed in range(8))
     ]
     assert sum(inside) >= 6

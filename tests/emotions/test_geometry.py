@@ -33,13 +33,12 @@ def directions(stamp):
 
 
 def test_a_planted_valence_axis_is_the_first_component(directions):
-    found = valence_table(directions, EMOTIONS, [1], draws=500).set_index(
-        ["layers", "component", "mark"]
-    )
-    assert found.loc[("1", "PC1", "valence"), "r"] > 0.97
-    assert found.loc[("1", "PC1", "valence"), "p"] == pytest.approx(1 / 501)
-    assert found.loc[("1", "PC2", "arousal"), "r"] > 0.7
-    assert found.loc[("2", "PC1", "valence"), "r"] < 0.7  # noise alone
+    found = valence_table(directions, EMOTIONS, [[1], [2]], draws=500)
+    found = found.set_index(["layer", "component", "against"])
+    assert found.loc[(1, 1, "valence"), "r"] > 0.97
+    assert found.loc[(1, 1, "valence"), "p"] == pytest.approx(1 / 501)
+    assert found.loc[(1, 2, "arousal"), "r"] > 0.7
+    assert found.loc[(2, 1, "valence"), "r"] < 0.7  # noise alone
     assert found["planned"].sum() == 2 * 2  # two pairs at each of two layers
     assert (found["n"] == len(NAMES)).all()
 
@@ -53,9 +52,9 @@ def test_components_are_turned_so_that_valence_and_arousal_rise(directions):
 
 
 def test_a_window_puts_its_layers_side_by_side(directions):
-    both = valence_table(directions, EMOTIONS, [1, 2], draws=200)
-    own = both[(both["layers"] == "1-2") & both["planned"]].set_index("component")
-    assert own.loc["PC1", "r"] > 0.95
+    both = valence_table(directions, EMOTIONS, [[1, 2]], draws=200)
+    assert set(both["layers"]) == {"1-2"}
+    assert both[both["planned"]].set_index("component").loc[1, "r"] > 0.95
 
 
 def test_p_is_uniform_where_marks_mean_nothing():
@@ -70,9 +69,10 @@ def test_p_is_uniform_where_marks_mean_nothing():
 
 
 def test_cosines_are_symmetric_with_ones_on_the_diagonal(directions):
-    table = similarity_table(directions, [1, 2])
-    assert set(table["layers"]) == {"1", "2", "1-2"}
-    square = table[table["layers"] == "1"].pivot(index="emotion", columns="other", values="cosine")
+    table = similarity_table(directions)
+    assert set(table["layer"]) == {1, 2}
+    own = table[table["layer"] == 1]
+    square = own.pivot(index="first", columns="second", values="cosine")
     np.testing.assert_allclose(np.diag(square), 1, atol=1e-5)
     np.testing.assert_allclose(square, square.T, atol=1e-6)
     assert 0.2 < table["band"].iloc[0] < 0.35  # 1.96 / sqrt(48)
@@ -80,9 +80,9 @@ def test_cosines_are_symmetric_with_ones_on_the_diagonal(directions):
 
 def test_too_few_emotions_or_marks_that_do_not_vary_are_refused(directions):
     with pytest.raises(ConfigError, match="3 emotions have no geometry"):
-        valence_table(directions[(NAMES[0], NAMES[1], NAMES[-1])], EMOTIONS, [1])
+        valence_table(directions[(NAMES[0], NAMES[1], NAMES[-1])], EMOTIONS, [[1]])
     calm = [name for name in NAMES if EMOTIONS[name].arousal == 1]
     with pytest.raises(ConfigError, match="have one arousal"):
-        valence_table(directions[calm], EMOTIONS, [1])
+        valence_table(directions[calm], EMOTIONS, [[1]])
     with pytest.raises(ConfigError, match="has no marks"):
-        valence_table(directions, {}, [1])
+        valence_table(directions, {}, [[1]])

@@ -54,15 +54,15 @@ def world(stamp):
 def test_a_planted_gap_is_found_at_its_layer_on_both_halves(world):
     fleet, directions = world()
     table = gap_table(Scores(fleet, directions, [1, 2, 3]), draws=200)
-    peak = table[(table["choice"] == "peak") & (table["direction"] == "fear")].set_index("half")
-    assert (peak["layers"] == "2").all()
+    peak = table[(table["window"] == "peak") & (table["emotion"] == "fear")].set_index("half")
+    assert (peak["layer"] == 2).all()
     assert (peak["zgap"] > 1).all()
     assert (peak["zgap"] > peak[["random95", "matched95"]].max(axis=1)).all()
     assert (peak["item_low"] > 0).all()
     assert peak.loc["second", "zgap"] == pytest.approx(4.5 / np.sqrt(4 + 1), rel=0.4)
-    assert peak["selected_here"].to_dict() == {"first": True, "second": False}
+    assert peak["chosen"].to_dict() == {"first": True, "second": False}
     assert set(table["unit"]) == {"seed"}
-    assert set(table["layers"][table["choice"] == "window"]) == {"1-3"}
+    assert set(table["window"]) == {"peak", "1-3"}
 
 
 def test_selection_makes_the_first_half_larger_where_there_is_nothing(world):
@@ -70,8 +70,8 @@ def test_selection_makes_the_first_half_larger_where_there_is_nothing(world):
     for seed in range(12):
         fleet, directions = world(shift=0.0, seed=seed)
         table = gap_table(Scores(fleet, directions, [1, 2, 3]), draws=200)
-        peak = table[table["choice"] == "peak"]
-        signed = peak.pivot(index="direction", columns="half", values="zgap")
+        peak = table[table["window"] == "peak"]
+        signed = peak.pivot(index="emotion", columns="half", values="zgap")
         first += signed["first"].abs().tolist()
         second += (np.sign(signed["first"]) * signed["second"]).tolist()
         beyond += (peak["zgap"].abs() > peak["random95"]).tolist()
@@ -98,11 +98,11 @@ def test_a_window_is_averaged_before_it_is_standardized(world):
         for name in ("A", "P")
     )
     sd = np.sqrt((a.var(ddof=1) + p.var(ddof=1)) / 2)
-    table = profile_table(scores).query("choice == 'window' and direction == 'fear'")
     zero = directions.project(fleet.reference.acts)[0, [1, 2, 3]].mean()
-    own = table[(table["condition"] == "A") & (table["seed"] == 0)]["value"].item()
-    assert own == pytest.approx((a[0].mean() - zero) / sd, rel=1e-4)
-    mean = table[(table["condition"] == "A") & table["seed"].isna()]
+    wanted = "window == '1-3' and emotion == 'fear' and model == 'A' and half == 'all'"
+    seeds = profile_table(scores, by_seed=True).query(wanted).set_index("seed")["value"]
+    assert seeds[0] == pytest.approx((a[0].mean() - zero) / sd, rel=1e-4)
+    mean = profile_table(scores).query(wanted)
     assert mean["value"].item() == pytest.approx((a.mean() - zero) / sd, rel=1e-4)
     assert mean["n"].item() == 2
 
@@ -110,11 +110,13 @@ def test_a_window_is_averaged_before_it_is_standardized(world):
 def test_profiles_show_every_condition_from_the_reference(world):
     fleet, directions = world()
     table = profile_table(Scores(fleet, directions, [1, 2, 3]))
-    peak = table.query("choice == 'peak' and direction == 'fear' and seed.isna()")
-    values = peak.set_index("condition")["value"]
+    peak = table.query("window == 'peak' and emotion == 'fear'").set_index(["half", "model"])
+    values = peak.loc["all", "value"]
     assert values["A"] > 0.5 > values["S"] > values["P"]
     assert abs(values["S"]) < 0.4
-    assert (table["seed"].isna().sum()) == 2 * 3 * 3  # choices x conditions x directions
+    assert len(table) == 2 * 3 * 3 * 3  # windows, emotions, conditions, halves
+    halves = peak["value"].unstack("half")
+    np.testing.assert_allclose(halves[["first", "second"]].mean(axis=1), halves["all"], atol=1e-6)
 
 
 def test_one_seed_gives_an_interval_over_items(world):

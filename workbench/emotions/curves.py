@@ -34,9 +34,9 @@ class Curves:
     """Of each topic."""
     aucs: Mapping[str, Float[ndarray, "l k m"]]
     """By variant; one emotion's stories against the other stories of a topic, NaN without both."""
-    chance: Float[ndarray, " l"]
+    null: Float[ndarray, " l"]
     """By layer, the 95% point of the mean AUC when emotions are shuffled within topics."""
-    chance_largest: float
+    null_largest: float
     """The same of the largest over layers."""
     window: tuple[int, ...]
     """Neighboring layers with the largest mean AUC of the denoised vectors."""
@@ -46,7 +46,11 @@ class Curves:
 
     @property
     def table(self) -> pd.DataFrame:
-        """Rows variant, emotion (``all`` for the mean), layer, auc, low, high, n, unit, ..."""
+        """Rows variant, emotion (``all`` for the mean), layer, auc, low, high, n, unit, interval.
+
+        ``null`` and ``null_largest`` stand with the mean of the denoised vectors; ``chosen`` says
+        whether the layer is in the window.
+        """
         return pd.DataFrame(list(self._rows()))
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -60,14 +64,14 @@ class Curves:
                         "emotion": emotion,
                         "layer": layer,
                         **_interval(values),
-                        "chance": self.chance[row] if own else np.nan,
-                        "chance_largest": self.chance_largest if own else np.nan,
+                        "null": self.null[row] if own else np.nan,
+                        "null_largest": self.null_largest if own else np.nan,
                         "chosen": layer in self.window,
                     }
 
     def summary(self) -> dict[str, Any]:
         """Return the AUC at the chosen window, chosen without the topics that it is of."""
-        told = {"window": label_of(self.window), "chance_largest": self.chance_largest}
+        told = {"window": label_of(self.window), "null_largest": self.null_largest}
         return {**told, **_interval(self.nested), "stories": self.stories}
 
 
@@ -129,8 +133,8 @@ def held_out_curves(
         topics=stories.topics,
         fold=held.fold_of,
         aucs={name: diagonal[:, number] for number, name in enumerate(VARIANTS)},
-        chance=np.quantile(null, 0.95, axis=1),
-        chance_largest=float(np.quantile(null.max(axis=0), 0.95)),
+        null=np.quantile(null, 0.95, axis=1),
+        null_largest=float(np.quantile(null.max(axis=0), 0.95)),
         window=tuple(layers[row] for row in window),
         nested=_nested(pairs[:, 0], held.fold_of, width),
         stories=len(stories),

@@ -11,34 +11,33 @@ from jaxtyping import Float
 
 from workbench.directions import Directions
 from workbench.emotions.items import Emotion
-from workbench.emotions.vectors import label_of
+from workbench.emotions.vectors import Stories, label_of
 from workbench.errors import ConfigError
 from workbench.linalg import cosine, principal_axes, random_band
 from workbench.types import ndarray
 
-PLANNED = (("PC1", "valence"), ("PC2", "arousal"))
+PLANNED = ((1, "valence"), (2, "arousal"))
 """What was to be asked before anything was seen; the other pairs stand beside."""
 FEWEST = 4
 """Emotions without which no correlation is asked for."""
 
 
-def similarity_table(directions: Directions, window: Sequence[int]) -> pd.DataFrame:
-    """Return cosines of all pairs at each layer of a window, and their mean over it.
+def similarity_table(directions: Directions) -> pd.DataFrame:
+    """Return cosines of all pairs at every layer.
 
-    Rows layers, emotion, other, cosine, band: a single pair of isotropic directions stays within
-    the band in 95% of draws.
+    Rows layer, first, second, cosine, band: a pair of isotropic directions stays within the band in
+    95% of draws.
     """
-    at = {layer: cosine(directions.at(layer), directions.at(layer)) for layer in window}
-    tables = {str(layer): found for layer, found in at.items()}
-    if len(window) > 1:
-        tables[label_of(window)] = np.mean(list(at.values()), axis=0)
     band = random_band(1, directions.model.width)
-    return pd.DataFrame(
-        {"layers": layers, "emotion": a, "other": b, "cosine": float(found[i, j]), "band": band}
-        for layers, found in tables.items()
-        for i, a in enumerate(directions.names)
-        for j, b in enumerate(directions.names)
-    )
+    found = []
+    for layer in directions.layers:
+        square = cosine(directions.at(layer), directions.at(layer))
+        for row, first in enumerate(directions.names):
+            found += [
+                {"layer": layer, "first": first, "second": second, "cosine": value, "band": band}
+                for second, value in zip(directions.names, square[row].tolist(), strict=True)
+            ]
+    return pd.DataFrame(found)
 
 
 def components(
@@ -64,43 +63,46 @@ def components(
 def valence_table(
     directions: Directions,
     emotions: Mapping[str, Emotion],
-    window: Sequence[int],
+    windows: Sequence[Sequence[int]],
     *,
     draws: int = 10_000,
     seed: int = 0,
-    variant: str = "denoised",
 ) -> pd.DataFrame:
     """Correlate the first two components with marks of valence and arousal.
 
-    Rows for the window, with the vectors of its layers side by side, and for every layer. ``r`` is
-    Pearson's, its sign such that PC1 goes with valence and PC2 with arousal; ``p`` is the share of
-    permuted marks with an |r| as large, the observed one counted in. ``planned`` marks the
-    two pairs that were to be asked. After Sofroniew et al. (2026), who found 0.81 and 0.66.
+    Rows layers, layer (the middle one), component, against, r, p, n, unit, explained, planned,
+    permutations, for each window; the vectors of a window's layers stand side by side. ``r`` is
+    Pearson's, turned so that component 1 goes with valence and 2 with arousal; ``p`` is the share
+    of permuted marks with an |r| as large, the observed one counted in. ``planned`` marks the two
+    pairs that were to be asked. After Sofroniew et al. (2026), who found 0.81 and 0.66.
 
     Raises:
-        UnknownNameError, ConfigError: no marks of an emotion, marks that do not vary, or fewer than
-            four emotions.
+        ConfigError: no marks of an emotion, marks that do not vary, or fewer than four emotions.
     """
     marks = _marks(directions, emotions)
     orders = _orders(len(directions), draws, seed)
-    windows = {label_of(window): list(window)}
-    windows |= {str(layer): [layer] for layer in directions.layers}
     rows = []
-    for layers, chosen in windows.items():
-        scores, share = components(directions, chosen)
-        for c in range(scores.shape[1]):
+    for window in windows:
+        scores, share = components(directions, window)
+        for c, part in enumerate(share):
+            turn = _sign(scores, marks, c)
             for mark, values in marks.items():
                 r, p = permuted_correlation(scores[:, c], values, orders)
-                named = (f"PC{c + 1}", mark)
                 rows.append(
                     {
-                        "variant": variant, "layers": layers, "component": named[0], "mark": mark,
-                        "r": abs(r) if named in PLANNED else r * _sign(scores, marks, c),
-                        "p": p, "n": len(directions), "unit": "emotion",
-                        "explained": float(share[c]), "planned": named in PLANNED,
+                        "layers": label_of(window),
+                        "layer": window[len(window) // 2],
+                        "component": c + 1,
+                        "against": mark,
+                        "r": r * turn,
+                        "p": p,
+                        "n": len(directions),
+                        "unit": "emotion",
+                        "explained": float(part),
+                        "planned": (c + 1, mark) in PLANNED,
                         "permutations": draws,
                     }
-                )  # fmt: skip
+                )
     return pd.DataFrame(rows)
 
 
@@ -115,6 +117,26 @@ def coordinates_table(
     table.insert(0, "emotion", list(directions.names))
     named = {f"explained{c + 1}": float(part) for c, part in enumerate(share)}
     return table.assign(layers=label_of(window), **marks, **named)
+
+
+def reference_table(directions: Directions, stories: Stories) -> pd.DataFrame:
+    """Return where the stories lie along each emotion: a zero and a unit for other texts.
+
+    Rows emotion, layer, mean, sd (over stories of all emotions, residual-stream units), n, unit.
+    """
+    found = directions.project(stories.acts).astype(np.float64)
+    return pd.DataFrame(
+        {
+            "emotion": name,
+            "layer": layer,
+            "mean": float(found[k, row].mean()),
+            "sd": float(found[k, row].std(ddof=1)),
+            "n": len(stories),
+            "unit": "story",
+        }
+        for k, name in enumerate(directions.names)
+        for row, layer in enumerate(directions.layers)
+    )
 
 
 def permuted_correlation(

@@ -131,6 +131,14 @@ class Scores:
         }
         self.places = [self.layers.index(layer) for layer in window]
 
+    @property
+    def items(self) -> int:
+        return len(self.fleet.reference.acts.columns["id"])
+
+    def layer(self, where: str, row: int) -> int:
+        """Return the layer of a row, of a window the middle one."""
+        return self.layers[row] if where == PEAK else self.window[len(self.window) // 2]
+
     def read(self, where: str, reading: Reading) -> Float[ndarray, "k l n"]:
         """Return coordinates in residual units, at each layer (peak) or their window's mean."""
         values = np.asarray(self.values[id(reading)])
@@ -168,9 +176,10 @@ def gap_table(scores: Scores, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFr
     """Return the standardized gap of every direction, at its peak layer and over the window.
 
     The peak layer has the largest absolute gap on the first half of items and is then fixed: the
-    second half is the one to read (the social-priors paper, Fig. 15D). Rows direction, choice
-    (peak, window), layers, half, selected_here, zgap, low, high, n, unit, interval, item_low,
-    item_high, random95, matched95, seed_gap, high_condition, low_condition.
+    second half is the one to read (the social-priors paper, Fig. 15D). Rows emotion, window (peak,
+    or the layers that are averaged), layer (of a window the middle one), half, chosen (the layer
+    was chosen on these items), zgap, low, high, n, unit, interval, item_low, item_high, random95,
+    matched95, seed_gap, high_condition, low_condition.
 
     The interval is over training seeds where both conditions have the same two or more, else over
     items; ``item_low`` and ``item_high`` are always over items, paired across models. ``random95``
@@ -193,11 +202,11 @@ def gap_table(scores: Scores, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFr
                 own = [side[:, k, best[k]][:, items] for side in sides]
                 rows.append(
                     {
-                        "direction": name,
-                        "choice": where,
-                        "layers": _layers(scores, where, int(best[k])),
+                        "emotion": name,
+                        "window": _label(scores, where),
+                        "layer": scores.layer(where, int(best[k])),
                         "half": half,
-                        "selected_here": selected,
+                        "chosen": selected,
                         **_gap(scores.fleet, *own, seed=seed),
                         **{kind: float(found[best[k]]) for kind, found in bands.items()},
                         "seed_gap": _between_seeds(*own),
@@ -208,40 +217,41 @@ def gap_table(scores: Scores, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
-def profile_table(scores: Scores) -> pd.DataFrame:
+def profile_table(scores: Scores, *, by_seed: bool = False) -> pd.DataFrame:
     """Return where every organism lies, from the reference, in pooled standard deviations.
 
-    Zero is the reference's mean over all items, the unit the pooled SD of the two conditions of the
-    gap over items and seeds (the social-priors paper, Fig. 66). Rows direction, choice, layers,
-    condition, seed (none for the mean over seeds), value, sem, low, high, n, unit, interval.
+    Zero is the reference's mean over the same items, the unit the pooled SD of the two conditions
+    of the gap over all items and seeds (the social-priors paper, Fig. 66). Rows emotion, window,
+    layer, half (all, first, second), model (the condition), value, sem, low, high, n, unit,
+    interval; with ``by_seed`` one row a training seed instead.
     """
     fleet, rows = scores.fleet, []
-    conditions = dict.fromkeys(str(one.condition) for one in fleet.organisms)
+    halves = {"all": np.arange(scores.items), **fleet.halves()}
     for where in (PEAK, WINDOW):
         _, spread = standardized_gap(*scores.sides(where))
-        zero = scores.read(where, fleet.reference).mean(axis=-1)
         best = peaks(scores, where)
-        for condition in conditions:
+        zero = scores.read(where, fleet.reference)
+        for condition in dict.fromkeys(str(one.condition) for one in fleet.organisms):
             own = fleet.of(condition)
-            means = np.stack([scores.read(where, one).mean(axis=-1) for one in own]) - zero
+            shifts = np.stack([scores.read(where, one) for one in own]) - zero
             for k, name in enumerate(scores.names):
                 at = int(best[k])
-                size = spread[k, at] or np.nan
-                values = means[:, k, at] / size
-                told = {
-                    "direction": name,
-                    "choice": where,
-                    "layers": _layers(scores, where, at),
-                    "condition": condition,
-                }
-                rows += [
-                    {**told, "seed": one.seed, "value": float(value), "n": 1, "unit": "seed"}
-                    for one, value in zip(own, values, strict=True)
-                ]
-                rows.append({**told, "seed": None, **_over_seeds(values)})
-    table = pd.DataFrame(rows)
-    table["seed"] = table["seed"].astype("Int64")
-    return table
+                size = float(spread[k, at]) or np.nan
+                for half, items in halves.items():
+                    values = shifts[:, k, at][:, items].mean(axis=1) / size
+                    told = {
+                        "emotion": name,
+                        "window": _label(scores, where),
+                        "layer": scores.layer(where, at),
+                        "half": half,
+                        "model": condition,
+                    }
+                    if by_seed:
+                        pairs = zip(own, values, strict=True)
+                        rows += [{**told, "seed": o.seed, "value": float(v)} for o, v in pairs]
+                    else:
+                        rows.append({**told, **_over_seeds(values)})
+    return pd.DataFrame(rows)
 
 
 def peaks(scores: Scores, where: str) -> Int[ndarray, " k"]:
@@ -302,8 +312,8 @@ class _Along:
     low: list[ndarray] = field(default_factory=list)
 
 
-def _layers(scores: Scores, where: str, row: int) -> str:
-    return str(scores.layers[row]) if where == PEAK else label_of(scores.window)
+def _label(scores: Scores, where: str) -> str:
+    return PEAK if where == PEAK else label_of(scores.window)
 
 
 def _gap(

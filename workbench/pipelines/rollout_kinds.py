@@ -55,6 +55,8 @@ KINDS = {
     "roles": "rollout_kinds:ROLES",
     "traits": "rollout_kinds:TRAITS",
     "prompts": "rollout_kinds:PROMPTS",
+    "stories": "emotion_kinds:STORIES",
+    "dialogues": "emotion_kinds:DIALOGUES",
 }
 """Module of this package and the ``Kind`` in it, imported when asked for."""
 

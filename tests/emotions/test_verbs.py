@@ -1,0 +1,274 @@
+"""The verbs sift, emotions and profiles, and the rollouts that they begin with."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.activations import Activations, open_activations
+from workbench.directions import open_directions
+from workbench.emotions import read_emotions
+from workbench.errors import ConfigError, MismatchError, UnknownNameError
+from workbench.linalg import cosine
+from workbench.pipelines.report_emotion import emotion_rows, gaps_text
+from workbench.pipelines.study import Unit
+from workbench.pipelines.verbs import carry_out, plan
+from workbench.prompts import PromptSet, read_prompts
+from workbench.transcripts import Transcripts, read_transcripts, write_transcripts
+
+EMOTIONS = read_emotions()
+TAKE = {"emotions": ["joy", "calm", "anger", "fear"], "topics": ["storm", "market", "bridge"]}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder, tmp_path_factory):
+    return str(tiny_folder(tmp_path_factory.mktemp("emotions") / "model"))
+
+
+def story(emotion, topic, number):
+    """A text with a word of its own for each emotion and each topic."""
+    body = f"{emotion[::-1]} {topic[::-1]} went on and on, {number} times over, until it was dark. "
+    return (body + f"{emotion[::-1]} again. ") * 2
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Two stories of each emotion and topic, one of which names its emotion, and dialogues."""
+    folder, rows, answers = tmp_path_factory.mktemp("written"), [], []
+    for emotion in TAKE["emotions"]:
+        for topic in TAKE["topics"]:
+            for number in range(3):
+                rows.append({"id": f"{emotion}/{topic}/{number}", "text": "Write.", "kind": "story",
+                             "emotion": emotion, "topic": topic})  # fmt: skip
+                named = f" It was {EMOTIONS[emotion].feels}." if number == 2 else ""
+                answers.append(story(emotion, topic, number) + named)
+    write_transcripts(_transcripts(rows, answers), folder / "stories.parquet")
+    rows = [{"id": f"d{n}", "text": "Write.", "kind": "dialogue", "topic": topic}
+            for n, topic in enumerate(TAKE["topics"] * 4)]  # fmt: skip
+    answers = [f"Person: What is {n} of it?\nAI: It is {n * 7}, as a rule." for n in range(12)]
+    write_transcripts(_transcripts(rows, answers), folder / "dialogues.parquet")
+    return folder
+
+
+def _transcripts(rows, answers):
+    prompts = PromptSet.from_records(rows)
+    return Transcripts.of(prompts, answers, generator="m", sampling={}, seeds=range(len(rows)))
+
+
+@pytest.fixture(scope="module")
+def made(model, written, tmp_path_factory):
+    """Every stage from transcripts to emotion vectors on the tiny model."""
+    root, stages = tmp_path_factory.mktemp("runs"), {}
+    device = {"model": model, "device": "cpu", "dtype": "float32"}
+    for name in ("stories", "dialogues"):
+        told = {**device, "transcripts": str(written / f"{name}.parquet"), "min_tokens": 12}
+        stages[name] = carry_out("sift", told, root=root)
+        start = "[8:]" if name == "stories" else ""
+        told = {**device, "prompts": str(stages[name].path / "texts.jsonl"), "render": "bare",
+                "position": f"mean:content{start}"}  # fmt: skip
+        stages[f"{name} read"] = carry_out("cache", told, root=root)
+    read = {name: str(stages[f"{name} read"].path) for name in ("stories", "dialogues")}
+    told = {"stories": read["stories"], "neutral": read["dialogues"], "window": 2,
+            "draws": 20, "permutations": 100, "folds": 3}  # fmt: skip
+    stages["emotions"] = carry_out("emotions", told, root=root)
+    return {**stages, "settings": told, "root": root}
+
+
+def test_sifted_texts_name_no_emotion_and_outcomes_are_counted(made):
+    texts = read_prompts(made["stories"].path / "texts.jsonl")
+    assert len(texts) == 24
+    assert all(
+        not EMOTIONS[emotion].pattern.search(text)
+        for text, emotion in zip(texts.items, texts.column("emotion"), strict=True)
+    )
+    assert texts.column("tokens").min() >= 12
+    assert made["stories"].result["outcomes"] == {"kept": 24, "names the emotion": 12}
+    counts = pd.read_parquet(made["stories"].path / "counts.parquet")
+    assert counts.groupby("outcome")["n"].sum().to_dict() == {"kept": 24, "names the emotion": 12}
+    dialogues = read_prompts(made["dialogues"].path / "texts.jsonl")
+    assert all(text.startswith("Human: ") and "\nAssistant: " in text for text in dialogues.items)
+
+
+def test_the_whole_path_leaves_vectors_that_read_held_out_topics(made):
+    run = made["emotions"]
+    assert run.result["emotions"] == 4
+    assert run.result["auc"] > 0.9  # each emotion has a word of its own
+    curves = pd.read_parquet(run.path / "curves.parquet")
+    assert set(curves["variant"]) == {"denoised", "raw", "random control"}
+    vectors = open_directions(run.path / "emotions.safetensors")
+    assert vectors.names == tuple(name for name in EMOTIONS if name in TAKE["emotions"])
+    assert len(vectors.info["window"]) == 2
+    assert vectors.info["layer"] in vectors.info["window"]
+    assert vectors.position == "mean:content[8:]"
+    for name in ("similarity", "valence", "geometry", "coordinates", "reference", "counts"):
+        assert len(pd.read_parquet(run.path / f"{name}.parquet"))
+
+
+def test_composites_and_singles_are_files_of_their_own(made):
+    run = made["emotions"]
+    vectors = open_directions(run.path / "emotions.safetensors")
+    composite = open_directions(run.path / "composite.safetensors")
+    units = vectors.unit_vectors()
+    rows = {name: vectors.names.index(name) for name in ("anger", "fear", "joy")}
+    expected = units[:, rows["anger"]] + units[:, rows["fear"]] - units[:, rows["joy"]]
+    np.testing.assert_allclose(composite.vectors[0], expected, atol=1e-5)
+    assert run.result["composite"] == {"anger": 1, "fear": 1, "joy": -1}
+    assert run.result["left_out"] == ["disgust"]
+    singles = open_directions(run.path / "singles.safetensors")
+    lengths = np.linalg.norm(singles.vectors, axis=-1)
+    np.testing.assert_allclose(lengths, run.result["raw_unit"], rtol=1e-4)
+    assert list(singles.layers) == vectors.info["window"]
+
+
+def test_an_emotions_run_is_reused_planned_and_may_fix_its_window(made):
+    again = carry_out("emotions", made["settings"], root=made["root"])
+    assert again.status == "reused"
+    told = plan("emotions", made["settings"], root=made["root"]).result
+    assert (told["stories"], told["emotions"], told["topics"], told["fewest"]) == (24, 4, 3, 6)
+    fixed = carry_out("emotions", {**made["settings"], "fixed": [0]}, root=made["root"])
+    assert open_directions(fixed.path / "emotions.safetensors").info["window"] == [0]
+    assert fixed.result["chosen"] == "fixed"
+    with pytest.raises(ConfigError, match="layer 77 was not captured"):
+        carry_out("emotions", {**made["settings"], "fixed": [77]}, root=made["root"])
+
+
+def test_stores_that_do_not_belong_together_are_refused(made, plant, write_acts, tmp_path):
+    planted = plant()
+    other = write_acts(tmp_path / "neutral", planted.neutral)
+    with pytest.raises(MismatchError):
+        carry_out("emotions", {**made["settings"], "neutral": other}, root=tmp_path)
+    with pytest.raises(ConfigError, match="no column 'emotion'"):
+        carry_out("emotions", {"stories": other, "neutral": other}, root=tmp_path)
+    own = write_acts(tmp_path / "stories", planted.stories)
+    path = tmp_path / "few.toml"
+    path.write_text('joy = { feels = "joyful", valence = 2, arousal = 1, forms = "" }')
+    with pytest.raises(ConfigError, match="'anger', which has no marks"):
+        carry_out(
+            "emotions", {"stories": own, "neutral": other, "emotions": str(path)}, root=tmp_path
+        )
+
+
+def test_planted_neutral_components_are_gone_from_the_saved_vectors(
+    plant, write_acts, names, tmp_path
+):
+    planted = plant(leak=6.0)
+    told = {
+        "stories": write_acts(tmp_path / "s", planted.stories),
+        "neutral": write_acts(tmp_path / "n", planted.neutral),
+        "explained": 0.9, "draws": 20, "permutations": 100,
+    }  # fmt: skip
+    run = carry_out("emotions", told, root=tmp_path)
+    saved = {
+        file: open_directions(run.path / f"{file}.safetensors")
+        for file in ("emotions", "raw", "control")
+    }
+    order = [names.index(name) for name in saved["emotions"].names]
+    for layer in (1, 2, 3):
+        wanted = planted.emotion[order, layer].astype(np.float32)
+        near = {file: np.diag(cosine(one.at(layer), wanted)).min() for file, one in saved.items()}
+        assert near["emotions"] > 0.93
+        assert max(near["raw"], near["control"]) < 0.85
+
+
+@pytest.fixture(scope="module")
+def fleet(made, write_acts, tmp_path_factory):
+    """Stores of a base and four organisms whose A is moved along fear at every layer."""
+    folder = tmp_path_factory.mktemp("fleet")
+    vectors = open_directions(made["emotions"].path / "emotions.safetensors")
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((len(vectors.layers), 12, vectors.model.width))
+    along = vectors.unit_vectors()[:, vectors.names.index("fear")]
+    columns = {
+        "half": np.array(["first", "second"] * 6),
+        "id": np.array([f"i{n}" for n in range(12)]),
+    }
+    stores = []
+    for name, amount in (("", 0), ("A-s0", 4), ("A-s1", 4), ("P-s0", 0), ("P-s1", 0)):
+        h = items + 0.3 * rng.standard_normal(items.shape) + amount * along[:, None]
+        stamp = replace(vectors.model, key=f"m+{name}" if name else "m")
+        acts = Activations.from_values(h.astype(np.float32), columns, model=stamp)
+        stores.append(write_acts(folder / (name or "base"), acts))
+    return stores
+
+
+def test_profiles_show_the_planted_gap_and_fit_a_contrast_on_the_first_half(made, fleet, tmp_path):
+    run_of = made["emotions"].path
+    files = [str(run_of / f"{name}.safetensors") for name in ("emotions", "composite")]
+    told = {"directions": files, "acts": fleet, "draws": 200}
+    run = carry_out("profiles", told, root=tmp_path)
+    gaps = pd.read_parquet(run.path / "gaps.parquet").set_index(["emotion", "window", "half"])
+    fear = gaps.loc["fear"].xs("second", level="half")
+    assert (fear["zgap"] > 1).all()
+    assert (fear["zgap"] > fear["random95"]).all()
+    assert (gaps.loc[("contrast", slice(None), "second"), "zgap"] > 1).all()
+    profiles = pd.read_parquet(run.path / "profiles.parquet")
+    assert set(profiles["emotion"]) == {*TAKE["emotions"], "composite", "contrast"}
+    assert set(profiles["model"]) == {"A", "P"}
+    assert len(pd.read_parquet(run.path / "profiles_by_seed.parquet")) == 2 * len(profiles)
+    contrast = open_directions(run.path / "contrast.safetensors")
+    assert contrast.info["emotions"] == ["anger", "fear", "joy"]
+    assert contrast.info["window"] == list(open_directions(told["directions"][0]).info["window"])
+    assert run.result["contrast"] == ["anger", "fear", "joy"]
+
+
+def test_profiles_refuse_what_has_no_window_or_two_of_one_name(made, fleet, tmp_path):
+    one = str(made["emotions"].path / "emotions.safetensors")
+    with pytest.raises(ConfigError, match="two directions are called"):
+        carry_out("profiles", {"directions": [one, one], "acts": fleet}, root=tmp_path)
+    with pytest.raises(ConfigError, match="no organism of 'N'"):
+        plan("profiles", {"directions": [one], "acts": fleet, "high": "N"}, root=tmp_path)
+    told = plan("profiles", {"directions": [one], "acts": fleet}, root=tmp_path).result
+    assert told["halves"] == {"first": 6, "second": 6}
+    assert told["seeds"] == {"A": 2, "P": 2}
+
+
+def test_rollouts_ask_for_stories_and_dialogues_of_a_model(model, tmp_path):
+    told = {"model": model, "kind": "stories", "take": {**TAKE, "stories": 2}, "device": "cpu",
+            "max_new_tokens": 3}  # fmt: skip
+    assert plan("rollout", told, root=tmp_path).result["chats"] == 4 * 3 * 2
+    few = {"emotions": ["joy", "fear"], "topics": ["storm"]}
+    run = carry_out("rollout", {**told, "take": few}, root=tmp_path)
+    found = read_transcripts(run.path)
+    assert found.columns["emotion"].tolist() == ["joy", "fear"]
+    assert set(found.columns["kind"]) == {"story"}
+    told = {**told, "kind": "dialogues", "take": {"topics": 3, "dialogues": 2}}
+    assert plan("rollout", told, root=tmp_path).result["chats"] == 6
+    with pytest.raises(UnknownNameError, match="unknown emotion 'joyy'"):
+        plan("rollout", {**told, "kind": "stories", "take": {"emotions": ["joyy"]}}, root=tmp_path)
+
+
+def test_the_command_line_tells_what_became_of_the_texts(run, model, written):
+    words = ("sift", model, written / "stories.parquet", "--min-tokens", 12, "--device", "cpu")
+    code, said, _ = run(*words)
+    assert code == 0
+    assert "24 of 36 texts: 24 kept, 12 names the emotion" in said
+    code, said, _ = run(*words, "--json")
+    assert json.loads(said)["result"]["outcomes"]["kept"] == 24
+
+
+def test_stories_are_read_from_the_position_that_was_asked_for(made):
+    acts = open_activations(made["stories read"].path)
+    assert acts.position == "mean:content[8:]"
+    assert set(acts.columns["emotion"]) == set(TAKE["emotions"])
+
+
+def test_pages_and_headline_say_what_the_tables_hold(made, fleet, tmp_path):
+    vectors = made["emotions"]
+    told = {"directions": [str(vectors.path / "emotions.safetensors")], "acts": fleet, "draws": 200}
+    run = carry_out("profiles", told, root=tmp_path)
+    page = (vectors.path / "report.md").read_text()
+    assert f"held-out AUC {vectors.result['auc']:.3f}" in page
+    assert "| anger | 6 | 2 |" in page
+    units = [(Unit("e", "emotions", (), {}), vectors), (Unit("p", "profiles", (), {}), run)]
+    rows = list(emotion_rows(units))
+    assert rows[0].value == vectors.result["auc"]
+    assert [row.unit for row in rows[1:3]] == ["emotion", "emotion"]
+    gaps = pd.read_parquet(run.path / "gaps.parquet")
+    assert len(rows) == 3 + (gaps["half"] == "second").sum()
+    said = gaps_text(run.path)
+    assert said.startswith("A minus P in pooled standard deviations")
+    beyond = said.split("(")[1].split(")")[0].split(", ")
+    assert {"fear", "contrast"} <= set(beyond)
+    assert "## Gaps" in (run.path / "report.md").read_text()

@@ -1,0 +1,128 @@
+"""The verb profiles: emotion vectors in organisms' states, and a direction fitted to their gap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from workbench.config import Config
+from workbench.errors import ConfigError
+from workbench.files import write_bytes
+from workbench.pipelines.verb import Verb, Work, save_frame
+
+if TYPE_CHECKING:
+    from workbench.directions import Directions
+    from workbench.emotions.profiles import Fleet
+
+GAPS, PROFILES, SEEDS = "gaps.parquet", "profiles.parquet", "profiles_by_seed.parquet"
+CONTRAST = "contrast.safetensors"
+
+
+class ProfilesConfig(Config):
+    """Read saved directions in organisms and their base, on one prompt set."""
+
+    directions: list[str] = Field(min_length=1)
+    """Files of emotion vectors and composites, of different names."""
+    acts: list[str] = Field(min_length=3)
+    """Stores of the same items, with the column half: the base's and the organisms'."""
+    high: str = "A"
+    """Condition whose gap over ``low`` is positive."""
+    low: str = "P"
+    window: list[int] | None = None
+    """Layers that are averaged; by default the window in the first file."""
+    contrast: list[str] = Field(default_factory=lambda: ["anger", "disgust", "fear", "joy"])
+    """Emotions on whose span the gap of the first half is projected; none for no such fit."""
+    ridge: float = Field(default=1e-3, ge=0)
+    draws: int = Field(default=1000, ge=200)
+    """Random directions of each kind."""
+    seed: int = Field(default=0, ge=0)
+
+
+def verb() -> Verb:
+    """Read profiles."""
+    return Verb(ProfilesConfig, _inputs, _body, _preview, shards=False, artefact=PROFILES)
+
+
+def _inputs(config: ProfilesConfig) -> list[Path]:
+    return [*map(Path, config.directions), *map(Path, config.acts)]
+
+
+def _open(config: ProfilesConfig) -> tuple[Directions, Fleet, list[int]]:
+    """Open everything.
+
+    Raises:
+        ConfigError: two directions of one name, no window, or stores that do not belong together.
+        MismatchError: directions of another kind of model.
+    """
+    from workbench.activations import open_activations
+    from workbench.directions import open_directions
+    from workbench.directions.container import stack
+    from workbench.emotions.profiles import Fleet, Reading
+    from workbench.results import organism_of
+
+    parts = [open_directions(path) for path in config.directions]
+    names = [name for part in parts for name in part.names]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ConfigError(f"two directions are called {min(twice)!r}; give one file that has it")
+    window = config.window or parts[0].info.get("window")
+    if not window:
+        raise ConfigError(
+            f"{config.directions[0]} names no window; give window = [LAYERS], or emotion vectors"
+        )
+    readings = []
+    for path in config.acts:
+        acts = open_activations(path)
+        condition, seed = organism_of(acts.model.key.partition("+")[2])
+        readings.append(Reading(acts, condition, seed))
+    return stack(parts), Fleet(readings, config.high, config.low), [int(one) for one in window]
+
+
+def _body(config: ProfilesConfig, work: Work) -> Mapping[str, Any]:
+    from workbench.directions import save_directions
+    from workbench.directions.container import stack
+    from workbench.emotions.profiles import FIRST, Scores, gap_table, profile_table
+    from workbench.emotions.vectors import contrast_fit, label_of
+    from workbench.pipelines.report_emotion import REPORT, gaps_page
+
+    directions, fleet, window = _open(config)
+    layers = [one for one in directions.layers if one in fleet.reference.acts.layers]
+    directions, folder = directions.select(layers), work.run.path
+    chosen = [name for name in config.contrast if name in directions.names]
+    if chosen:
+        gap = fleet.gap(layers, fleet.halves()[FIRST])
+        fitted = contrast_fit(directions[chosen], gap, ridge=config.ridge)
+        told = {
+            "layer": window[len(window) // 2],
+            "window": window,
+            "fitted_on": f"{config.high} minus {config.low}, {FIRST} half of items",
+        }
+        save_directions(replace(fitted, info={**fitted.info, **told}), folder / CONTRAST)
+        directions = stack([directions, fitted])
+    scores = Scores(fleet, directions, window)
+    gaps = gap_table(scores, draws=config.draws, seed=config.seed)
+    save_frame(gaps, folder / GAPS)
+    save_frame(profile_table(scores), folder / PROFILES)
+    save_frame(profile_table(scores, by_seed=True), folder / SEEDS)
+    write_bytes(folder / REPORT, gaps_page(folder).encode())
+    return {
+        "models": [one.acts.model.key for one in fleet.readings],
+        "directions": len(directions),
+        "items": len(fleet.reference.acts.columns["id"]),
+        "window": label_of(window),
+        "contrast": chosen,
+    }
+
+
+def _preview(config: ProfilesConfig) -> Mapping[str, Any]:
+    directions, fleet, window = _open(config)
+    return {
+        "directions": list(directions.names),
+        "halves": {name: len(rows) for name, rows in fleet.halves().items()},
+        "seeds": {name: len(fleet.of(name)) for name in (fleet.high, fleet.low)},
+        "window": window,
+    }

@@ -1,0 +1,219 @@
+"""What runs of emotion vectors say: tables for a terminal, a page each, rows of a headline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.pipelines.report_truth import Row
+from workbench.pipelines.study import Unit
+from workbench.pipelines.verb import Done
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORT = "report.md"
+PLAIN, ALL, PEAK, FIRST, SECOND = "denoised", "all", "peak", "first", "second"
+VARIANTS = ("denoised", "raw", "random control")
+
+
+def vectors_text(folder: Path, told: Mapping[str, Any]) -> str:
+    """Say how well the vectors tell emotions apart, where, and whether they know valence."""
+    curves = _read(folder, "curves")
+    lines = [_held_out(told, curves)]
+    lines += [f"    {line}" for line in _by_variant(curves)]
+    if (folder / "geometry.parquet").exists():
+        lines += [f"  {line}" for line in _valence(_read(folder, "geometry"))]
+    return "\n".join(lines)
+
+
+def gaps_text(folder: Path) -> str:
+    """Say by direction how far two conditions lie apart on both halves of the items."""
+    gaps = _read(folder, "gaps")
+    first = gaps.iloc[0]
+    high, low = first["high_condition"], first["low_condition"]
+    peak = gaps[gaps["window"] == PEAK].set_index("emotion")
+    before = peak[peak["half"] == FIRST]["zgap"]
+    second = peak[peak["half"] == SECOND].reset_index()
+    beyond = second[[_beyond(row, before[row["emotion"]]) for row in second.to_dict("records")]]
+    named = ", ".join(beyond["emotion"]) or "none"
+    said = [
+        f"{high} minus {low} in pooled standard deviations; peaks chosen on the first half",
+        f"beyond both random bands on the second half, with the first half's sign: "
+        f"{len(beyond)} of {len(second)} ({named})",
+        _pivot(gaps).to_string(index=False, float_format=lambda value: f"{value:+.2f}", na_rep="-"),
+    ]
+    return "\n".join(said)
+
+
+def vectors_page(folder: Path, told: Mapping[str, Any]) -> str:
+    """Return the page of an emotions run as Markdown."""
+    curves, counts = _read(folder, "curves"), _read(folder, "counts")
+    by_emotion = counts.groupby("emotion", sort=False)["stories"].agg(["sum", "min"])
+    own = curves[(curves["variant"] == PLAIN) & curves["chosen"] & (curves["emotion"] != ALL)]
+    at = own.groupby("emotion", sort=False)["auc"].mean()
+    each = by_emotion.assign(auc=at).reset_index()
+    each.columns = ["emotion", "stories", "fewest on a topic", "AUC in the window"]
+    parts = [
+        "# Emotion vectors",
+        vectors_text(folder, told),
+        "AUC: of one emotion's stories against the other stories on the same topic, along vectors "
+        "of other topics. The window was chosen by it alone.",
+        "## By emotion",
+        _grid(each),
+        "## By layer, mean over emotions",
+        _grid(_layers(curves)),
+    ]
+    if (folder / "geometry.parquet").exists():
+        columns = ["variant", "component", "against", "r", "p", "n", "explained", "planned"]
+        parts += [
+            "## Principal components against marks of valence and arousal",
+            "The marks are one author's coarse judgment, not ratings. Two pairs were planned.",
+            _grid(_read(folder, "geometry")[columns]),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def gaps_page(folder: Path) -> str:
+    """Return the page of a profiles run as Markdown."""
+    gaps, profiles = _read(folder, "gaps"), _read(folder, "profiles")
+    told = gaps.iloc[0]
+    whole = profiles[(profiles["half"] == ALL)]
+    wide = whole.pivot_table(
+        index=["window", "emotion"], columns="model", values="value", sort=False
+    )
+    columns = ["emotion", "window", "layer", "half", "zgap", "low", "high", "item_low",
+               "item_high", "random95", "matched95", "seed_gap"]  # fmt: skip
+    parts = [
+        f"# Emotions in organisms, {told['high_condition']} minus {told['low_condition']}",
+        "\n".join(gaps_text(folder).split("\n")[:2]),
+        f"Brackets: {told['interval']} (n = {told['n']}); item brackets are a paired bootstrap "
+        "over items. Bands: 95% of isotropic and of covariance-matched random directions at the "
+        "same layers, of the largest over layers where the layer was chosen on the same items.",
+        "## Gaps",
+        _grid(gaps[columns]),
+        "## Profiles, from the reference, all items",
+        _grid(wide.reset_index()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def emotion_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
+    """Give a study's headline the held-out AUC, the planned correlations, and the gaps."""
+    for _, done in units:
+        if done.verb == "emotions":
+            yield from _vector_rows(done)
+        elif done.verb == "profiles":
+            yield from _gap_rows(done)
+
+
+def _vector_rows(done: Done) -> Iterator[Row]:
+    told, model = done.result, str(done.result["model"])
+    curves = _read(done.path, "curves")
+    best = {name: _window_mean(curves, name) for name in VARIANTS[1:]}
+    others = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
+    null = f"shuffled, largest over layers {told['null_largest']:.2f}"
+    yield Row(
+        f"AUC of emotion against emotion, held-out topics, blocks {told['window']}", model,
+        told["auc"], told["low"], told["high"], told["n"], told["unit"], told["interval"],
+        f"{null}; whole window {_window_mean(curves, PLAIN):.2f}, {others}",
+    )  # fmt: skip
+    if not (done.path / "geometry.parquet").exists():
+        return
+    found = _read(done.path, "geometry")
+    for row in found[(found["variant"] == PLAIN) & found["planned"]].to_dict("records"):
+        part = found[(found["variant"] != PLAIN) & (found["component"] == row["component"])]
+        part = part[part["against"] == row["against"]]
+        others = ", ".join(f"{r['variant']} {r['r']:+.2f}" for r in part.to_dict("records"))
+        yield Row(
+            f"correlation of PC{row['component']} with marks of {row['against']}", model, row["r"],
+            float("nan"), float("nan"), row["n"], "emotion", f"permutation p = {row['p']:.4f}",
+            f"{row['explained']:.0%} of the variance; {others}",
+        )  # fmt: skip
+
+
+def _gap_rows(done: Done) -> Iterator[Row]:
+    gaps = _read(done.path, "gaps")
+    for row in gaps[gaps["half"] == SECOND].to_dict("records"):
+        before = gaps[(gaps["emotion"] == row["emotion"]) & (gaps["window"] == row["window"])]
+        before = before[before["half"] == FIRST].iloc[0]
+        place = f"block {row['layer']}" if row["window"] == PEAK else f"blocks {row['window']}"
+        yield Row(
+            f"{row['high_condition']} minus {row['low_condition']} along {row['emotion']}, "
+            f"{place}, second half of items, in pooled SD",
+            "organisms", row["zgap"], row["low"], row["high"], row["n"], row["unit"],
+            row["interval"],
+            f"first half {before['zgap']:+.2f}; items {row['item_low']:+.2f} to "
+            f"{row['item_high']:+.2f}; random {row['random95']:.2f}, matched "
+            f"{row['matched95']:.2f}; between seeds {row['seed_gap']:.2f}",
+        )  # fmt: skip
+
+
+def _held_out(told: Mapping[str, Any], curves: pd.DataFrame) -> str:
+    return (
+        f"held-out AUC {told['auc']:.3f} [{told['low']:.3f}, {told['high']:.3f}] "
+        f"({told['interval']}, n = {told['n']}) at blocks {told['window']}, {told['chosen']}; "
+        f"shuffled emotions reach {told['null_largest']:.3f} at the best of "
+        f"{curves['layer'].nunique()} layers"
+    )
+
+
+def _by_variant(curves: pd.DataFrame) -> Iterator[str]:
+    for name in VARIANTS:
+        yield f"{name}: {_window_mean(curves, name):.3f} in the window, all topics"
+
+
+def _window_mean(curves: pd.DataFrame, variant: str) -> float:
+    own = curves[(curves["variant"] == variant) & curves["chosen"] & (curves["emotion"] == ALL)]
+    return float(own["auc"].mean())
+
+
+def _valence(found: pd.DataFrame) -> Iterator[str]:
+    for row in found[(found["variant"] == PLAIN) & found["planned"]].to_dict("records"):
+        yield (
+            f"PC{row['component']} ({row['explained']:.0%} of the variance) and {row['against']}: "
+            f"r = {row['r']:+.2f}, permutation p = {row['p']:.4f}, n = {row['n']} emotions"
+        )
+
+
+def _beyond(row: dict[Any, Any], before: float) -> bool:
+    """Whether a second half's gap passes both bands with the sign that the first half had."""
+    kept = row["zgap"] * before > 0
+    return bool(kept and abs(row["zgap"]) > max(row["random95"], row["matched95"]))
+
+
+def _pivot(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a direction: both halves at the peak and over the window, with bands."""
+    keys = ["emotion", "window", "layer"]
+    table = gaps.pivot_table(index=keys, columns="half", values="zgap", sort=False)
+    second = gaps[gaps["half"] == SECOND].set_index(keys)
+    for name in ("item_low", "item_high", "random95", "matched95"):
+        table[name] = second[name]
+    return table.reset_index().sort_values("window", kind="stable", ascending=False)
+
+
+def _layers(curves: pd.DataFrame) -> pd.DataFrame:
+    own = curves[curves["emotion"] == ALL]
+    table = own.pivot_table(index="layer", columns="variant", values="auc")[list(VARIANTS)]
+    null = own[own["variant"] == PLAIN].set_index("layer")[["null", "chosen"]]
+    return table.join(null).reset_index()
+
+
+def _grid(table: pd.DataFrame) -> str:
+    """Lay a table out as Markdown; numbers in three digits, nothing for what is not there."""
+    rows = [list(map(str, table.columns)), ["---"] * len(table.columns)]
+    rows += [list(map(_cell, row)) for row in table.itertuples(index=False)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if value != value else f"{value:.3f}"
+    return str(value)
+
+
+def _read(folder: Path, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(folder / f"{name}.parquet")
