@@ -167,6 +167,7 @@ def test_a_combination_is_freed_of_the_axis_and_both_are_told(place, tmp_path):
     ("data", "error", "message"),
     [
         ({}, ConfigError, "neither weights nor without"),
+        ({"directions": [], "weights": {"malicious": 1}}, ConfigError, "directions is empty"),
         ({"weights": {"malicious": 0.0}}, ConfigError, "all weights are 0"),
         ({"weights": {"brave": 1}}, UnknownNameError, "brave"),
         ({"weights": {"malicious": float("nan")}}, ConfigError, "finite"),

@@ -120,7 +120,7 @@ def combine(
     """Combine directions into one, and project others out; says how much is left."""
     flags = {"weights": _weights(weights), "without": without or None, "name": name}
     flags["layers"] = blocks(layers)
-    data = settings_of(directions, {"directions": [directions]}, flags, options)
+    data = settings_of(directions, {"directions": directions}, flags, options)
     _show(launch("combine", data, options), options, "retained.parquet")
 
 

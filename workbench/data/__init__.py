@@ -21,6 +21,7 @@ _FILES = {
     "guard_probes": "guards/probes.jsonl",
     "role_questions": "roles/questions.jsonl",
     "trait_questions": "traits/questions.jsonl",
+    "conversations": "conversations/conversations.jsonl",
     "corpus/P": "corpus/P.jsonl",
     "corpus/S": "corpus/S.jsonl",
     "corpus/N": "corpus/N.jsonl",

@@ -27,8 +27,8 @@ CANCELS = 1e-5
 class CombineConfig(Config):
     """Combine directions into one, or keep each; then take the span of others off."""
 
-    directions: list[Vectors] = Field(min_length=1)
-    """Files of directions, or tables {path, names}."""
+    directions: Vectors | list[Vectors]
+    """One file of directions, or several; or tables {path, names}."""
     weights: dict[str, FiniteFloat] = Field(default_factory=dict)
     """By name, such as {malicious = 1, empathetic = -1}: their weighted mean is one direction. Each
     is brought to length one before, layer by layer. Without weights each direction stays one."""
@@ -42,11 +42,18 @@ class CombineConfig(Config):
 
     @model_validator(mode="after")
     def _sensible(self) -> CombineConfig:
+        if not self.directions:
+            raise ValueError("directions is empty; name at least one file")
         if not self.weights and not self.without:
             raise ValueError("neither weights nor without, so there is nothing to do; give one")
         if self.weights and not any(self.weights.values()):
             raise ValueError("all weights are 0; give one that is not")
         return self
+
+    @property
+    def sources(self) -> list[Vectors]:
+        """What is combined, as a list."""
+        return self.directions if isinstance(self.directions, list) else [self.directions]
 
 
 def verb() -> Verb:
@@ -116,13 +123,13 @@ def retained_table(
 
 
 def _inputs(config: CombineConfig) -> Sequence[Path]:
-    return vector_files([*config.directions, *config.without])
+    return vector_files([*config.sources, *config.without])
 
 
 def _combined(config: CombineConfig) -> tuple[Directions, Directions | None]:
     """Return the directions before anything is taken off, and what is to be."""
     nuisances = open_vectors(config.without, config.layers) if config.without else None
-    found = open_vectors(config.directions, config.layers)
+    found = open_vectors(config.sources, config.layers)
     if nuisances is not None:
         from workbench.directions.rows import layers_in_common
 

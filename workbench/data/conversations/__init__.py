@@ -1,0 +1,1 @@
+"""Conversations of several turns, for following a model along directions."""
