@@ -321,6 +321,10 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
 
         line(f"\n{read_summary(done.path)}")
         files.append(done.path / REPORT)
+    for done in (done for _, done in units if done.verb in ("emotions", "profiles")):
+        from workbench.pipelines.report_emotion import REPORT as PAGE
+
+        files.append(done.path / PAGE)
     line(f"\nThe same as tables: {', '.join(map(str, files))}")
 
 
