@@ -51,6 +51,19 @@ class EmotionState(PageState):
             table = table[table[name].astype(str) == getattr(self, name)]
         return table.reset_index(drop=True)
 
+    def gaps(self) -> pd.DataFrame:
+        """Return the gaps at the window and half on show, largest first."""
+        entry = self.profile_entry()
+        if entry is None:
+            return pd.DataFrame()
+        table = emotions.gaps_of(entry)
+        own = table[
+            (table["window"].astype(str) == self.window) & (table["half"].astype(str) == self.half)
+        ]
+        order = own["zgap"].abs().sort_values(ascending=False, kind="stable").index
+        found: pd.DataFrame = own.loc[order].reset_index(drop=True)
+        return found
+
     def models(self) -> Mapping[str, personas.Source]:
         """Return what loads each model, by the name that is shown."""
         entry = self.entry()

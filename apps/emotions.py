@@ -13,6 +13,7 @@ from workbench_apps.tables import file_stamp, read_table
 from workbench.directions import Directions, open_directions
 
 CURVES, VALENCE, REFERENCE = "curves.parquet", "valence.parquet", "reference.parquet"
+GAPS = "gaps.parquet"
 ALL = "all"
 """The emotion that stands for the mean over all."""
 CONTROL, PLAIN = "random control", "denoised"
@@ -101,6 +102,21 @@ def profiles_of(entry: Entry) -> pd.DataFrame:
         entry.path / PROFILES,
         ["emotion", "model", "half", "window", "value", "low", "high", "n", "unit", "interval"],
     )
+
+
+def gaps_of(entry: Entry) -> pd.DataFrame:
+    """Return the standardized gaps between two conditions with what random directions reach."""
+    columns = ["emotion", "window", "layer", "half", "zgap", "low", "high", "n", "unit", "interval"]
+    if entry.file(GAPS) is None:
+        return pd.DataFrame(columns=columns)
+    return read_table(entry.path / GAPS, columns)
+
+
+def apart(table: pd.DataFrame) -> list[str]:
+    """Return the emotions of a table of profiles by how far the models lie apart."""
+    wide = table.pivot_table(index="emotion", columns="model", values="value", sort=False)
+    spread = (wide.max(axis=1) - wide.min(axis=1)).sort_values(ascending=False, kind="stable")
+    return [str(name) for name in spread.index]
 
 
 def vectors_path(entry: Entry) -> str:

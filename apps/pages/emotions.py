@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from workbench_apps.emotion_text import OwnText
 from workbench.figures.emotion import emotion_curves, emotion_profiles, similarity_matrix
 
 PATH, HEADING = "/emotions", "Emotions"
+MOST_PROFILES = 30
+"""Emotions that are drawn and listed."""
+BELOW = (16, 0, 0, 0)
+BANDS = {"random95": "isotropic", "matched95": "matched in covariance"}
+"""Columns of what random directions reach, in words."""
 VALENCE = ("layer", "component", "with", "r", "p by permutation", "n")
 
 
@@ -196,8 +201,9 @@ class EmotionView:
         table = self.state.placed()
         run = self.state.profile_entry()
         assert run is not None, "the field is empty where there is no run"
+        order = emotions.apart(table)
         figure = emotion_profiles(
-            table, theme=self.theme,
+            table, order=order[:MOST_PROFILES], theme=self.theme,
             title=f"{self.state.options('window')[self.state.window]}, "
             f"{emotions.HALVES.get(self.state.half, self.state.half)}",
         )  # fmt: skip
@@ -207,13 +213,58 @@ class EmotionView:
             f"{cards.escape(row['interval'])}, n = {n}. "
             "Zero: the reference's mean; unit: the pooled standard deviation of the models "
             "compared. Rows are ordered by how far the models lie apart."
+            f"{_left_out(len(order))}"
         )
         return [
             cards.note(head),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
             cards.note(f"<p class='quiet under'>Bars: {told} {cards.provenance(run)}</p>"),
             downloads.csv_button(self.state.placed, "emotion_profiles.csv"),
+            *self._gaps(),
         ]
+
+    def _gaps(self) -> list[Any]:
+        """List the gaps beside what directions that mean nothing reach."""
+        table = self.state.gaps()
+        if table.empty:
+            return []
+        bands = [name for name in BANDS if name in table]
+        named = " minus ".join(
+            str(table[name].iloc[0])
+            for name in ("high_condition", "low_condition")
+            if name in table
+        )
+        lines = [_gap_line(row, bands) for row in table.head(MOST_PROFILES).to_dict("records")]
+        heads = ("emotion", "layer", "gap", "interval", *(BANDS[name] for name in bands), "n")
+        told = (
+            f"{named or 'First minus second condition'}, in pooled standard deviations, largest "
+            "first. Beside it what 95% of random directions stay under, read in the same organisms."
+        )
+        return [
+            cards.note(
+                f"<h2>Gaps beside controls</h2><p class='quiet'>{cards.escape(told)}</p>"
+                + cards.html_table(lines, heads),
+                margin=BELOW,
+            ),
+            downloads.csv_button(self.state.gaps, "emotion_gaps.csv"),
+        ]
+
+
+def _left_out(count: int) -> str:
+    if count <= MOST_PROFILES:
+        return ""
+    return f" The first {MOST_PROFILES} of {count}; the file holds all."
+
+
+def _gap_line(row: Mapping[Any, Any], bands: Sequence[str]) -> tuple[object, ...]:
+    low, high = row["low"], row["high"]
+    span = "withheld" if pd.isna(low) else f"{low:+.2f} to {high:+.2f}"
+    reached = [
+        f"±{row[name]:.2f} ({'beyond' if abs(row['zgap']) > row[name] else 'within'})"
+        for name in bands
+    ]
+    count = cards.counted(row["n"], row["unit"])
+    return row["emotion"], row["layer"], f"{row['zgap']:+.2f}", span, *reached, count
 
 
 def _neighbors(emotion: str, near: Any) -> str:

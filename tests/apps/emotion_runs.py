@@ -86,6 +86,17 @@ def profiles():
     return pd.DataFrame(rows)
 
 
+def gaps():
+    """A minus P: large along anger, fear and envy, large and negative along the others."""
+    index = ["emotion", "window", "layer", "half"]
+    table = profiles().pivot_table(index=index, columns="model", values="value").reset_index()
+    zgap = table["A"] - table["P"]
+    told = {"interval": "95% t over seeds", "high_condition": "A", "low_condition": "P"}
+    bands = {"random95": 0.4, "matched95": 1.15}
+    ends = {"low": zgap - 0.2, "high": zgap + 0.2}
+    return table[index].assign(zgap=zgap, **ends, **bands, n=3, unit="seed", **told)
+
+
 def write_emotions(root, stamp=STAMP, model="tiny", without=()):
     """The run folder of the verb ``emotions``."""
     vectors = vectors_of(stamp)
@@ -114,6 +125,7 @@ def write_profiles(root, emotions):
         inputs=[emotions / "emotions.safetensors"],
     ) as run:
         profiles().to_parquet(run.path / "profiles.parquet", index=False)
+        gaps().to_parquet(run.path / "gaps.parquet", index=False)
         run.finish({}, models=["tiny+P-s0", "tiny+A-s0"])
     return run.path
 

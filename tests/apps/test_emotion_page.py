@@ -46,6 +46,7 @@ def test_likeness_layers_valence_and_profiles_show_what_was_planted(served, open
     settled(page, "Shaded: the blocks chosen, 2 to 4")
     page.get_by_role("cell", name="arousal").wait_for()
     assert "6 emotions, 2 models" in drawn(page, "each emotion's own").get_attribute("aria-label")
+    page.get_by_role("row", name=re.compile(r"joy 3 -1\.00 .* ±0\.40 \(beyond\) ±1\.15")).wait_for()
     rows = downloaded(page, 0, tmp_path / "similarity.csv")
     assert len(rows) == 36
     assert {row["layer"] for row in rows} == {"3"}

@@ -120,3 +120,12 @@ def test_every_token_of_every_text_is_in_the_file(root):
     table = read(state_of(root), [[0.0] * 6, [1.0] * 6]).tokens()
     assert len(table) == 2 * 4 * len(NAMES)
     assert table.groupby("text")["piece"].first().to_dict() == dict.fromkeys(TEXTS, "The")
+
+
+def test_gaps_come_largest_first_with_what_random_directions_reach(root):
+    state = state_of(root)
+    table = state.gaps()
+    assert list(table["emotion"]) == [*NAMES[:2:-1], *NAMES[2::-1]]
+    assert list(table["zgap"].abs()) == sorted(table["zgap"].abs(), reverse=True)
+    assert set(table["half"]) == {"second"}
+    assert emotions.apart(state.placed()) == list(NAMES[::-1])
