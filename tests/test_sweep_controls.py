@@ -187,6 +187,38 @@ def test_a_random_cap_in_percentiles_acts_about_as_often(tiny_subject, calibrati
         assert 0.15 < engaged.iloc[0] < 0.85
 
 
+@pytest.mark.parametrize("side", ["floor", "ceiling"])
+def test_matched_caps_act_exactly_as_often_on_what_they_are_matched_on(
+    tiny_subject, calibration, side
+):
+    own = directions(tiny_subject)
+    asked = wb.PromptSet.from_records([{"text": f"{n} {text}"} for n, text in enumerate(TEXTS)])
+    match = wb.capture(tiny_subject, asked, layers=[1, 2, 3], position="all")
+    first = np.isin(np.arange(match.offsets[-1]), match.offsets)
+    options = {"edit": "cap", "unit": "percentile", "side": side, "calibration": calibration}
+    for window in ([1], [1, 2, 3]):
+        design = Design(
+            [50.0], layers=window, controls=["random:3", *["layers:1"] * (len(window) > 1)],
+            match=match, **options,
+        )  # fmt: skip
+        (laid,) = design.windows(tiny_subject, own)
+        shares = {}
+        for cell in laid.cells:
+            for edit in cell.arm if cell.dose else ():
+                rows = match.at(edit.layer)[~first]
+                along, limit = rows @ edit.v, edit.rows[side]
+                moved = along < limit if side == "floor" else along > limit
+                shares.setdefault(edit.layer, {})[cell.control] = moved.sum()
+        for found in shares.values():
+            assert len(set(found.values())) == 1
+            assert 0 < found["none"] < len(rows)
+
+
+def test_a_match_is_for_caps_in_percentiles(tiny_subject, calibration):
+    with pytest.raises(ConfigError, match='match is for caps with unit="percentile"'):
+        swept(tiny_subject, directions(tiny_subject), edit="cap", floor=1.0, match=calibration)
+
+
 def test_percentiles_are_refused_where_they_mean_nothing(tiny_subject, calibration):
     own = directions(tiny_subject)
     given = {"edit": "cap", "unit": "percentile", "calibration": calibration}

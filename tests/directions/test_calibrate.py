@@ -7,7 +7,7 @@ from planted import STAMP, Acts
 
 import workbench as wb
 from workbench.directions import Directions
-from workbench.directions.calibrate import residual_norms, thresholds, with_norms
+from workbench.directions.calibrate import matched, residual_norms, thresholds, with_norms
 from workbench.directions.rows import read_items, read_rows
 from workbench.errors import ConfigError, MismatchError
 from workbench.interventions import Intervention
@@ -80,6 +80,51 @@ def test_thresholds_go_into_a_cap_as_they_are_and_move_the_share_they_say():
     table = floor.beyond(axis(), one).set_index("layer")
     assert table.loc[1, "below"] == pytest.approx(float(moved), abs=1e-6)
     assert table.loc[1, "above"] == pytest.approx(0.75, abs=0.005)
+
+
+def across(seed=0):
+    vectors = np.random.default_rng(seed).normal(size=(1, 2, D))
+    return Directions(("random",), (1, 2), vectors, STAMP)
+
+
+@pytest.mark.parametrize("side", ["floor", "ceiling"])
+@pytest.mark.parametrize("percentile", [3.0, 40.0, 97.0])
+def test_a_matched_cap_moves_exactly_as_many_states(side, percentile):
+    """Where the calibration's own percentile along the other direction would not."""
+    other, seen = across(), acts(seed=1)
+    seen.values[..., 0] -= (
+        1.5  # what is acted on lies elsewhere along the axis than the calibration
+    )
+    limits = thresholds(axis(), acts(), percentile)
+    found = matched(limits, axis(), other, seen, side=side)
+    for layer in (1, 2):
+        along, beside = (
+            seen.at(layer) @ one.select([layer]).unit_vectors()[0, 0] for one in (axis(), other)
+        )
+        moved = along < limits[layer] if side == "floor" else along > limits[layer]
+        same = beside < found[layer] if side == "floor" else beside > found[layer]
+        assert moved.sum() == same.sum()
+    plain = thresholds(other, acts(), percentile).beyond(other, seen)["below"]
+    own = limits.beyond(axis(), seen)["below"]
+    assert (own - plain).abs().max() > 0.02
+
+
+def test_a_match_of_none_or_of_all_states_is_a_cap_of_none_or_of_all():
+    low, high = ({1: value, 2: value} for value in (-1e6, 1e6))
+    assert matched(low, axis(), across(), acts()) == {1: -np.inf, 2: -np.inf}
+    assert matched(high, axis(), across(), acts(), side="ceiling") == {1: np.inf, 2: np.inf}
+    every = matched(high, axis(), across(), acts())
+    assert np.isfinite(list(every.values())).all()
+    for layer in (1, 2):
+        beside = acts().at(layer) @ across().select([layer]).unit_vectors()[0, 0]
+        assert (beside < every[layer]).all()
+
+
+def test_states_of_another_model_match_nothing():
+    other = acts()
+    other.site = "mlp_out"
+    with pytest.raises(MismatchError):
+        matched({1: 0.0}, axis(layers=(1,)), across(), other)
 
 
 def test_the_share_beyond_on_other_positions_is_measured_not_assumed():

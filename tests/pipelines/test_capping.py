@@ -15,7 +15,8 @@ from workbench.engine.apply import arm_of
 from workbench.errors import ConfigError, MismatchError
 from workbench.pipelines import capped_fleet
 from workbench.pipelines import capped_passes as passes
-from workbench.pipelines.capping import SAME, TABLES
+from workbench.pipelines.capped_tables import floors
+from workbench.pipelines.capping import SAME, TABLES, CappingConfig
 from workbench.pipelines.verbs import carry_out, plan
 from workbench.results import read_results, table, write_results
 from workbench.types import GenerateRead, Measurement, Read, Request
@@ -159,6 +160,19 @@ def test_random_caps_have_the_percentile_of_the_same_states(tables):
 
 
 @pytest.mark.thorough
+def test_with_a_match_random_and_moved_caps_engage_as_often(settings, fleet_folder):
+    given = {**settings, "match": str(fleet_folder / "acts"), "percentile": 40}
+    parts = capped_fleet.Parts.of(CappingConfig(**given))
+    found = floors(CappingConfig(**given), parts)
+    shares = found.groupby("control")["match_below"].apply(list)
+    assert set(shares.index) == {"none", "random:0", "random:1", "layers:0"}
+    for control, share in shares.items():
+        assert share == shares["none"], control
+    own = found["control"] == "none"
+    assert found[~own]["interval"].unique().tolist() == ["none: as many states as the axis's cap"]
+    assert found[own]["low"].notna().all()
+
+
 def test_the_floor_is_checked_against_the_default(tables, settings):
     rows = tables["thresholds"].query("control == 'none'").set_index("layer")
     axis, default = (wb.open_directions(settings[name]) for name in ("axis", "default"))

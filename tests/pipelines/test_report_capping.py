@@ -12,7 +12,7 @@ CONFIG = CappingConfig(
 TOLD = {"low": -1.0, "high": -0.5, "n": 3, "unit": "seed", "interval": "95% t over 3 seeds"}
 
 
-def tables(engaged=0.5, near=True, **row):
+def tables(engaged=0.5, near=True, **change):
     floors = {"control": "none", "layer": 5, "floor": 2.0, "below": 0.75, "default": 1.9,
               "apart": 0.1 if near else -3.0, "near": near}  # fmt: skip
     shares = {"level": "condition", "model": "P", "text": "own", "hooked": False,
@@ -24,11 +24,12 @@ def tables(engaged=0.5, near=True, **row):
     gap = {"level": "contrast", "model": "P - A", "readout": "game", "measure": "sent",
            "condition": "person", "control": "none", "before": 2.0, "after": 1.2, "effect": -0.8,
            "kept": 0.6, "band": 0.1, "band_name": "largest of 3", "beyond_band": True,
-           "engaged_before": engaged, "informative": engaged >= 0.15, **row}  # fmt: skip
-    other = {**shares, "position": "generated", "control": "random:0", "engaged": 0.4}
+           "engaged_before": engaged, "informative": engaged >= 0.15, **change}  # fmt: skip
+    written = {**shares, "position": "generated"}
+    other = {**written, "control": "random:0", "engaged": 0.4}
     return {
         "thresholds": pd.DataFrame([{**TOLD, **floors}]),
-        "engagement": pd.DataFrame([{**TOLD, **shares}, {**TOLD, **other}]),
+        "engagement": pd.DataFrame([{**TOLD, **row} for row in (shares, written, other)]),
         "displacement": pd.DataFrame([{**TOLD, **placed}]),
         "behaviour": pd.DataFrame([{**TOLD, **gap}]),
     }
@@ -42,6 +43,7 @@ def test_the_summary_holds_every_number_that_decides():
     assert "P from the reference, on own replies: -2 [-1, -0.5] uncapped (beyond the band" in told
     assert "P - A, game sent person: +2 before, +1.2 after, change -0.8 [-1, -0.5]" in told
     assert "n = 3 seeds; random caps reach 0.1: a change beyond random caps" in told
+    assert "set by the calibration's percentile; the axis's would move 50% of own tokens" in told
     assert "Control random" in told
     assert "would move 40% of own tokens" in told
 

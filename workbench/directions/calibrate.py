@@ -159,6 +159,51 @@ def thresholds(
     return Thresholds(directions.names[0], pd.DataFrame(rows)[columns])
 
 
+def matched(
+    limits: Mapping[int, float],
+    own: Directions,
+    other: Directions,
+    acts: ActivationsLike,
+    *,
+    side: str = "floor",
+) -> dict[int, float]:
+    """Return thresholds along another direction that move as many of ``acts`` at each layer.
+
+    A percentile of response means says little about the single tokens that a cap acts on, and less
+    about how it acts along another direction. These thresholds lie halfway between the two states
+    that must differ, so the counts are the same exactly (but for ties).
+
+    Args:
+        limits: threshold by layer along ``own``.
+        own: one direction.
+        other: one direction at the same layers.
+        acts: states of the kind that the caps act on; best position ``all`` of the same prompts.
+        side: ``floor`` counts states below, ``ceiling`` those above.
+
+    Raises:
+        MismatchError: activations of another model or site, or without a layer.
+    """
+    own.refuse_other(acts)
+    sign = 1.0 if side == "floor" else -1.0
+    found = {}
+    for layer, limit in limits.items():
+        states = read_rows(acts, layer).values
+        along, across = (sign * project(states, one.at(layer)[0]) for one in (own, other))
+        found[layer] = sign * _cut(
+            np.sort(across.astype(np.float64)), int((along < sign * limit).sum())
+        )
+    return found
+
+
+def _cut(ranked: Float[ndarray, " n"], below: int) -> float:
+    """Return a number with so many of the ranked ones under it."""
+    if not below:
+        return -np.inf
+    if below == len(ranked):
+        return float(ranked[-1] + 1e-5 * max(1.0, abs(ranked[-1])))  # above it in float32 too
+    return float((ranked[below - 1] + ranked[below]) / 2)
+
+
 def residual_norms(acts: ActivationsLike, *, draws: int = 500, seed: int = 0) -> pd.DataFrame:
     """Return the mean length of the residual stream by layer, each item's first token left out.
 

@@ -48,6 +48,7 @@ class Parts:
 
     axis: Directions
     calibration: Activations
+    match: Activations | None
     default: Directions | None
     prompts: PromptSet
     monitor: int
@@ -68,15 +69,18 @@ class Parts:
             )
         monitor = axis.model.n_layers // 2 if config.monitor is None else config.monitor
         calibration = open_activations(config.calibration)
-        axis.refuse_other(calibration)
-        there = set(axis.layers) & set(calibration.layers)
+        match = None if config.match is None else open_activations(config.match)
+        stores = [calibration] if match is None else [calibration, match]
+        for store in stores:
+            axis.refuse_other(store)
+        there = set(axis.layers).intersection(*(store.layers for store in stores))
         missing = [one for one in config.layers if one not in there]
         missing += [monitor] if monitor not in axis.layers else []
         if missing or len(set(config.layers)) < len(config.layers):
             raise ConfigError(
                 f"layers = {config.layers}, monitor = {monitor}: each block once, among those of "
-                f"the axis ({', '.join(map(str, axis.layers))}) and of the calibration "
-                f"({', '.join(map(str, calibration.layers))})"
+                f"the axis ({', '.join(map(str, axis.layers))}) and of the stores "
+                f"({'; '.join(', '.join(map(str, store.layers)) for store in stores)})"
             )
         known = Controls.of(config.controls)
         if known.sign or known.shuffled:
@@ -84,7 +88,7 @@ class Parts:
         default = None if config.default is None else open_directions(config.default)
         if default is not None:
             axis.model.refuse_other(default.model, "the axis")
-        return cls(axis, calibration, default, open_prompts(config.prompts), monitor)
+        return cls(axis, calibration, match, default, open_prompts(config.prompts), monitor)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ def caps_of(config: CappingConfig, parts: Parts, subject: Subject) -> Iterator[C
         unit="percentile",
         controls=config.controls,
         calibration=parts.calibration,
+        match=parts.match,
         seed=config.seed,
     )
     (window,) = design.windows(subject, parts.axis)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from workbench.directions import Directions, thresholds
+from workbench.directions import Directions, Thresholds, thresholds
+from workbench.directions.calibrate import matched
 from workbench.directions.persona import check_floor
 from workbench.effects.displacement import OWN, REFERENCE, Placed
 from workbench.effects.engagement import POSITIONS, Counted, Member
@@ -111,26 +113,43 @@ def _said(prompt: Any) -> str:
 def floors(config: CappingConfig, parts: Parts) -> pd.DataFrame:
     """Return each cap's floor by layer, its own and the controls', and where the default lies.
 
-    ``below`` is the share of the calibration under the floor, the same for every control; ``near``
-    is whether the axis's floor lies within one standard deviation of the default Assistant.
+    ``below`` is the share of the calibration under the floor, ``match_below`` that of the states
+    that controls are matched on; ``near`` is whether the axis's floor lies within one standard
+    deviation of the default Assistant. A control matched by engagement is no percentile.
     """
     window = tuple(config.layers)
+    axis = parts.axis.select(window)
     known = Controls.of(config.controls)
-    frames = []
-    for control, own in [("none", parts.axis), *versions(parts.axis, window, known, config.seed)]:
-        assert isinstance(own, Directions), "an axis is no map"
-        at = own.select(window)
+    own = thresholds(axis, parts.calibration, config.percentile, along=config.along)
+    frames = [_floors("none", own, axis, parts)]
+    if parts.default is not None:
+        check = check_floor(own, axis, parts.default)
+        frames[0] = frames[0].assign(default=check["default"], apart=check["apart"])
+    for control, version in versions(parts.axis, window, known, config.seed):
+        assert isinstance(version, Directions), "an axis is no map"
+        at = version.select(window)
         found = thresholds(at, parts.calibration, config.percentile, along=config.along)
-        table = found.table.rename(columns={"threshold": "floor"}).drop(columns="direction")
-        beyond = found.beyond(at, parts.calibration)
-        table = table.assign(control=control, below=beyond["below"].to_numpy())
-        nothing = np.full(len(table), np.nan)
-        checked = {"default": nothing, "apart": nothing}
-        if control == "none" and parts.default is not None:
-            check = check_floor(found, at, parts.default)
-            checked = {name: check[name].to_numpy() for name in checked}
-        frames.append(table.assign(**checked))
-    joined = pd.concat(frames, ignore_index=True)
-    joined["near"] = joined["apart"].abs() <= NEAR
-    first = ["control", "layer", "floor"]
-    return joined[first + [name for name in joined.columns if name not in first]]
+        if parts.match is not None:
+            limits = list(matched(own, axis, at, parts.match).values())
+            table = found.table.assign(threshold=limits, low=np.nan, high=np.nan)
+            found = replace(found, table=table.assign(interval=MATCHED, percentile=np.nan))
+        frames.append(_floors(control, found, at, parts))
+    joined = pd.concat(frames, ignore_index=True).reindex(columns=list(FLOORS))
+    return joined.assign(near=joined["apart"].abs() <= NEAR)
+
+
+FLOORS = (
+    *("control", "layer", "floor", "low", "high", "n", "unit", "interval", "percentile", "along"),
+    *("position", "mean", "sd", "below", "match_below", "default", "apart", "near"),
+)
+MATCHED = "none: as many states as the axis's cap"
+
+
+def _floors(control: str, found: Thresholds, at: Directions, parts: Parts) -> pd.DataFrame:
+    stores = {"below": parts.calibration, "match_below": parts.match}
+    shares = {
+        name: found.beyond(at, store)["below"].to_numpy()
+        for name, store in stores.items()
+        if store is not None
+    }
+    return found.table.rename(columns={"threshold": "floor"}).assign(control=control, **shares)

@@ -36,6 +36,9 @@ class CappingConfig(ModelConfig):
     """The Assistant Axis, toward the Assistant; one name."""
     calibration: str
     """A store of all rollouts, whatever their score: thresholds are percentiles of its states."""
+    match: str | None = None
+    """A store of what the cap acts on, token by token; the sweeps' own. Random and moved caps then
+    engage exactly as often on its states, else at the same percentile of the calibration."""
     default: str | None = None
     """The mean of the default rollouts, near which a floor should lie."""
     layers: list[int] = Field(min_length=1)
@@ -81,7 +84,8 @@ def verb() -> Verb:
 
 def inputs(config: CappingConfig) -> list[Path]:
     """Return the files and folders that decide what is found."""
-    files = [config.axis, config.calibration, *filter(None, [config.default]), *config.results]
+    there = filter(None, [config.default, config.match])
+    files = [config.axis, config.calibration, *there, *config.results]
     named = [*model_inputs(config), *paths_of(config.organisms), *readout_inputs(config.readouts)]
     return [*named, *map(Path, files), *sources(config.prompts)]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 REPORT = "report.md"
 OPEN = "A cap that engages says nothing by itself about whether the whole persona came back."
 CONTROLS = {
-    "random": "the same percentile of the same states along random directions",
-    "layers": "the axis's vectors at one another's blocks, at the same percentile",
+    "random": "along random directions",
+    "layers": "the axis's vectors at one another's blocks",
     "noop": "a cap that no state reaches",
 }
 
@@ -71,7 +71,7 @@ def summary(tables: Mapping[str, pd.DataFrame], config: CappingConfig) -> list[s
         *_gates_told(tables["engagement"], config),
         *_places_told(tables["displacement"]),
         *(_gaps_told(tables["behaviour"]) if "behaviour" in tables else []),
-        *_controls_told(tables["engagement"]),
+        *_controls_told(tables["engagement"], config),
     ]
 
 
@@ -160,11 +160,14 @@ def _gaps_told(behaviour: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _controls_told(engaged: pd.DataFrame) -> Iterator[str]:
+def _controls_told(engaged: pd.DataFrame, config: CappingConfig) -> Iterator[str]:
     before = shares(engaged)
     before = before[~before["hooked"] & (before["position"] == GENERATED)]
     before = before[before["text"] == OWN]
     kinds = before["control"].str.partition(":")[0]
+    by = "the calibration's percentile" if config.match is None else "engagement on the match"
+    share = _range(own(before)["engaged"])
+    yield f"- Random and moved caps are set by {by}; the axis's would move {share} of own tokens."
     for kind, words in CONTROLS.items():
         rows = before[kinds == kind]
         if len(rows):

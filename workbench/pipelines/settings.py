@@ -196,6 +196,8 @@ class SweepConfig(SteerConfig):
     per_layer: Literal["accumulate", "residual_target"] = "accumulate"
     calibration: str | None = None
     """A store: doses in percentiles are percent of its states."""
+    match: str | None = None
+    """A store of what the cap acts on: random and moved caps engage as often on its states."""
     side: Literal["floor", "ceiling"] = "floor"
     """Of a cap in percentiles."""
     guards: bool = True

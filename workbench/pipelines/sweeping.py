@@ -53,7 +53,7 @@ def _generate(config: GenerateConfig, work: Work) -> Mapping[str, Any]:
 
 def sweep_inputs(config: SweepConfig) -> list[Path]:
     """Return the files and folders that decide what a sweep gives."""
-    named = [config.directions, *filter(None, (config.shuffled, config.calibration))]
+    named = [config.directions, *filter(None, (config.shuffled, config.calibration, config.match))]
     found = [*model_inputs(config), *readout_inputs(config.readouts), *map(Path, named)]
     if config.gap is not None:
         sides = [name for side in config.gap.sides for name in side]
@@ -78,6 +78,7 @@ def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
         thresholds=config.numbers(),
         shuffled=None if config.shuffled is None else open_directions(config.shuffled),
         calibration=None if config.calibration is None else open_activations(config.calibration),
+        match=None if config.match is None else open_activations(config.match),
         baselines=[Baseline(one.name, one.system, one.shots) for one in config.baselines],
         **{name: getattr(config, name) for name in SAME},
     )

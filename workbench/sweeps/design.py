@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from workbench.directions import Directions, thresholds
+from workbench.directions.calibrate import matched
 from workbench.directions.linear_map import LinearMap
 from workbench.engine.norms import residual_norms
 from workbench.errors import ConfigError
@@ -62,6 +63,9 @@ class Settings:
     thresholds: Mapping[str, Any]
     side: str = "floor"
     calibration: ActivationsLike | None = None
+    match: ActivationsLike | None = None
+    own: Steering | None = None
+    """Of a control in percentiles: the direction that it acts as often as."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class Design:
     per_layer: str = "accumulate"
     side: str = "floor"
     calibration: ActivationsLike | None = None
+    match: ActivationsLike | None = None
 
     def windows(self, subject: Subject, directions: Steering) -> list[Window]:
         """Lay out every window of blocks with its cells.
@@ -109,7 +114,7 @@ class Design:
         for blocks in _windows(directions, self.layers):
             settings = Settings(
                 self.edit, blocks, self.unit, self.scope, self.gap, self.thresholds, self.side,
-                self.calibration,
+                self.calibration, self.match,
             )  # fmt: skip
             cells = list(self._cells(subject, directions, settings, doses, controls))
             found.append(Window(settings, cells, *distinct(cells)))
@@ -129,15 +134,17 @@ class Design:
             for control, steering in [("none", own), *drawn]:
                 for dose in doses:
                     if control == "none" or dose:
-                        at = self._at(settings, control)
+                        at = self._at(settings, control, own)
                         yield _cell(subject, at, name, control, steering, dose)
             for dose in doses if controls.noop else ():
                 if dose:
                     yield _cell(subject, _idle(settings), name, "noop", own, dose)
 
-    def _at(self, settings: Settings, control: str) -> Settings:
+    def _at(self, settings: Settings, control: str, own: Steering) -> Settings:
         """Return the settings of a control: thresholds by layer move with the vectors."""
         kind, _, number = control.partition(":")
+        if settings.match is not None and kind in ("random", "layers"):
+            return replace(settings, own=own)
         if kind != "layers":
             return settings
         order = order_of(settings.window, self.seed, int(number))
@@ -178,6 +185,8 @@ class Design:
                 f"baselines are called {', '.join(map(repr, names))}; give each a name of its own, "
                 "or their rows would be one"
             )
+        if self.match is not None and self.unit != PERCENTILE:
+            raise ConfigError('match is for caps with unit="percentile"; leave it out')
         if self.unit == PERCENTILE:
             self._check_percentiles(numbers)
 
@@ -268,12 +277,21 @@ def _intervention(settings: Settings, steering: Steering, dose: float) -> Interv
 
 
 def _threshold(settings: Settings, steering: Steering, share: float) -> Mapping[int, float]:
-    """Return the threshold beyond which ``share`` percent of the calibration lies, by layer."""
+    """Return the threshold beyond which ``share`` percent of the calibration lies, by layer.
+
+    Of a control that is matched, that which moves as many of the matching states as the
+    direction's own threshold does.
+    """
     if isinstance(steering, LinearMap) or settings.calibration is None:
         raise ConfigError('unit "percentile" needs a direction and calibration= its activations')
     along = "direction" if settings.side == "floor" else "opposite"
-    own = steering.select(settings.window)
-    return dict(thresholds(own, settings.calibration, share, along=along, draws=2))
+    steered = settings.own or steering
+    assert not isinstance(steered, LinearMap), "a map's control is a map"
+    at = steered.select(settings.window)
+    limits = dict(thresholds(at, settings.calibration, share, along=along, draws=2))
+    if settings.own is None or settings.match is None:
+        return limits
+    return matched(limits, at, steering.select(settings.window), settings.match, side=settings.side)
 
 
 def distinct(cells: Sequence[Cell]) -> tuple[list[Arm], list[int]]:

@@ -40,6 +40,7 @@ def sweep(
     baselines: Sequence[Baseline | Mapping[str, Any]] = (),
     per_layer: str = "accumulate",
     calibration: ActivationsLike | None = None,
+    match: ActivationsLike | None = None,
     side: str = "floor",
     seed: int = 0,
     progress: Progress | None = None,
@@ -70,6 +71,8 @@ def sweep(
         per_layer: ``accumulate`` adds the dose at every block of a window; ``residual_target`` adds
             only what is missing there to the nominal shift.
         calibration: activations for percentiles, one item a row or one token a row.
+        match: states of the kind that a cap in percentiles acts on: random and moved caps then
+            engage exactly as often on these as the direction's own.
         side: of a cap in percentiles: ``floor`` or ``ceiling``.
         seed: of the random controls.
         progress: called with (units done, units in all).
@@ -92,7 +95,7 @@ def sweep(
     asked_for = [one if isinstance(one, Baseline) else _baseline(one) for one in baselines]
     design = Design(
         doses, edit, layers, unit, gap, scope, controls, seed, thresholds, shuffled, asked_for,
-        per_layer, side, calibration,
+        per_layer, side, calibration, match,
     )  # fmt: skip
     subjects = [subject] if isinstance(subject, Subject) else list(subject)
     if not subjects:
