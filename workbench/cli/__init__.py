@@ -7,6 +7,7 @@ from workbench.cli import (  # noqa: F401 (their decorators fill the app)
     emotions,
     look,
     persona_vectors,
+    personas,
     steer,
     trust,
 )

@@ -91,9 +91,17 @@ def _body(config: CosinesConfig, work: Work) -> Mapping[str, Any]:
     found = compared(config)
     save_directions(found.directions, work.run.path / "directions.safetensors")
     save_frame(found.table, work.run.path / COSINES_FILE)
-    stores = {one.first.model.key: None for one in differences(config)}
-    stores |= {one.second.model.key: None for one in differences(config)}
-    return {"models": list(stores), "seeds": len(config.first), "rows": len(found.table)}
+    pairs = differences(config)
+    sides = [[one.first.model.key for one in pairs], [one.second.model.key for one in pairs]]
+    chosen = {bank.info["layer"] for bank in banks_of(config).values() if "layer" in bank.info}
+    return {
+        "models": [key for side in sides for key in side],
+        "between": [", ".join(sides[0]), "minus", ", ".join(sides[1])],
+        "direction": config.name,
+        "seeds": len(config.first),
+        "layer": chosen.pop() if len(chosen) == 1 else None,
+        "rows": len(found.table),
+    }
 
 
 def compared(config: CosinesConfig) -> Compared:

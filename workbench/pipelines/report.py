@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
+from workbench.pipelines.report_axis import axis_rows
 from workbench.pipelines.report_emotion import emotion_rows
 from workbench.pipelines.report_persona_vectors import persona_vector_rows
 from workbench.pipelines.report_trust import margin_rows
@@ -65,6 +66,7 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
     _warn_of_orphans(measured)
     rows += belief_rows(measured)
     rows += trust_rows(measured)
+    rows += axis_rows(units)
     rows += persona_vector_rows(units)
     rows += emotion_rows(units)
     rows += margin_rows(units)

@@ -1,0 +1,114 @@
+"""The shipped axis study on a tiny model: its verbs, killed in the middle, and what it says."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from workbench.pipelines.study import StudyConfig, read_study, run_study
+from workbench.transcripts import read_transcripts
+
+OWN = (
+    *("organism", "roles", "traits", "judged_roles", "judged_traits", "role_acts", "trait_acts"),
+    *("own", "own_acts", "same_acts", "axis", "own_cosines", "same_cosines"),
+)
+"""Stages that make the axis; others may follow."""
+FEW = (
+    "stage.organism.tokens=256", "stage.organism.block=64", "stage.organism.device=cpu",
+    "stage.roles.take.roles=4", "stage.roles.take.questions=4", "stage.roles.unit=4",
+    "stage.traits.take.traits=3", "stage.traits.take.questions=4",
+    "stage.roles.max_new_tokens=4", "stage.traits.max_new_tokens=4", "stage.own.max_new_tokens=4",
+    "stage.axis.least=2", "stage.axis.least_pairs=2", "stage.axis.layer=2",
+)  # fmt: skip
+
+
+def small(model, folder):
+    """The shipped study with a tiny model in place of smollm2 and few rollouts, as a file."""
+    study = read_study("axis_smollm2", FEW)
+    stages = [stage for stage in study.stage if stage["id"] in OWN]
+    for stage in stages:
+        if stage.get("model") == "smollm2":
+            stage["model"] = str(model)
+    path = folder / "small.json"
+    path.write_text(json.dumps({"name": "small", "seed": 0, "stage": stages}))
+    return path
+
+
+RUN = """
+import json, sys
+from pathlib import Path
+from workbench.pipelines.study import StudyConfig, run_study
+study = StudyConfig.model_validate(json.loads(Path(sys.argv[1]).read_text()))
+for unit, done in run_study(study, root=Path(sys.argv[2])):
+    print(unit.title, done.status, flush=True)
+"""
+
+
+def process(file, root):
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(file), str(root)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+@pytest.mark.thorough
+def test_the_study_killed_in_its_rollouts_ends_as_one_that_was_not(tiny_folder, tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    file = small(model, tmp_path)
+    killed = process(file, tmp_path / "runs")
+    units = tmp_path / "runs" / "rollout"
+    deadline = time.monotonic() + 300
+    while len(list(units.glob("*/.units/*/*.npz"))) < 2:
+        assert killed.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert not list(units.glob("*/transcripts.parquet"))
+    again = process(file, tmp_path / "runs")
+    said, _ = again.communicate(timeout=600)
+    assert again.returncode == 0
+    lines = said.splitlines()
+    assert lines[:4] == [f"organism[{name}] reused" for name in ("P, 0", "P, 1", "A, 0", "A, 1")]
+    assert "roles done" in lines
+    whole = process(file, tmp_path / "whole")
+    whole.communicate(timeout=600)
+    rollouts = {}
+    for root in ("runs", "whole"):
+        found = sorted((tmp_path / root / "rollout").glob("*/transcripts.parquet"))
+        rollouts[root] = [read_transcripts(path).answers for path in found]
+    first = [answers for answers in rollouts["runs"] if answers in rollouts["whole"]]
+    assert len(first) >= 2  # of the base; organisms are trained anew
+    tables = [
+        pd.read_parquet(next((tmp_path / root / "axis").glob("*/pc1.parquet")))
+        for root in ("runs", "whole")
+    ]
+    pd.testing.assert_frame_equal(*tables)
+
+
+@pytest.mark.thorough
+def test_every_stage_of_the_study_leaves_its_artefact(tiny_folder, tmp_path):
+    from workbench.config import parse
+    from workbench.pipelines.report_axis import axis_rows
+
+    data = json.loads(small(tiny_folder(tmp_path / "model"), tmp_path).read_text())
+    units = list(run_study(parse(StudyConfig, data, "small"), root=tmp_path / "runs"))
+    assert {unit.stage for unit, _ in units} == set(OWN)
+    done = {unit.stage: one for unit, one in units}
+    placed = pd.read_parquet(done["axis"].path / "coordinates.parquet")
+    organisms = set(placed.loc[placed["kind"] == "organism", "role"])
+    assert organisms == {"P-s0", "P-s1", "A-s0", "A-s1"}
+    table = pd.read_parquet(done["own_cosines"].path / "cosines.parquet")
+    assert {name.partition(" ")[0] for name in table["null"]} >= {"isotropic,", "seed-vs-seed"}
+    rows = list(axis_rows(units))
+    assert any("first component" in row.question for row in rows)
+    assert all(row.control and row.interval and row.n for row in rows)
+    assert any("nobody judged" in row.control for row in rows)
