@@ -101,7 +101,8 @@ def test_the_whole_path_leaves_vectors_that_read_held_out_topics(made):
     assert vectors.names == tuple(name for name in EMOTIONS if name in TAKE["emotions"])
     assert len(vectors.info["window"]) == 2
     assert vectors.info["layer"] in vectors.info["window"]
-    assert vectors.position == "mean:content[8:]"
+    assert vectors.position == "last"  # where they are read; made from stories
+    assert vectors.info["extracted_at"] == "mean:content[8:]"
     for name in ("similarity", "valence", "geometry", "coordinates", "reference", "counts"):
         assert len(pd.read_parquet(run.path / f"{name}.parquet"))
 

@@ -48,6 +48,9 @@ class EmotionsConfig(Config):
     """Of topics, for the held-out curves that choose the window."""
     composite: dict[str, int] = Field(default_factory=lambda: dict(SIGNS))
     """Signs of the emotions that are summed; those without stories are left out and told."""
+    read_at: str = "last"
+    """Where saved vectors are read by readouts and gaps: the last token of a prompt, at which they
+    foretell the reply. Where they come from stands in the file as ``extracted_at``."""
     draws: int = Field(default=200, ge=20)
     """Of emotions shuffled among stories."""
     permutations: int = Field(default=10_000, ge=100)
@@ -103,8 +106,10 @@ def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
         label_of,
         variants_of,
     )
+    from workbench.engine.pool import parse_position
     from workbench.pipelines.report_emotion import REPORT, vectors_page
 
+    parse_position(config.read_at)
     stories, neutral, known = _open(config)
     curves = held_out_curves(
         stories, neutral, explained=config.explained, folds=config.folds, width=config.window,
@@ -116,10 +121,14 @@ def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
         "window": list(window),
         "window_auc": curves.summary()["auc"],
         "window_fixed": config.fixed is not None,
+        "extracted_at": stories.acts.position,
     }
     raw = emotion_vectors(stories)
     made = variants_of(raw, neutral, explained=config.explained, control=config.seed)
-    made = {name: replace(one, info={**one.info, **told}) for name, one in made.items()}
+    made = {
+        name: replace(one, position=config.read_at, info={**one.info, **told})
+        for name, one in made.items()
+    }
     folder, vectors = work.run.path, made["denoised"]
     for name, one in made.items():
         save_directions(one, folder / FILES[name])
