@@ -1,11 +1,12 @@
 """From the settings of a sweep to its parts: the file that the edit takes, and its numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from workbench.directions import Directions, LinearMap
+from workbench.directions import Directions, LinearMap, open_directions, save_directions
 from workbench.errors import FormatError
 from workbench.pipelines.settings import SweepConfig
 from workbench.pipelines.sweeping import GUARDS, guarded_readouts, sweep_parts
@@ -63,3 +64,17 @@ def test_guards_on_plain_texts_stay_away_where_the_scope_names_a_part_of_a_chat(
     assert asked[:2] == ["trust_game", "drift"]
     assert set(asked[1:]) == set(GUARDS) - left_out
     assert len(asked) == len(set(asked))
+
+
+def test_layers_are_by_default_the_window_or_the_layer_that_was_chosen(tmp_path):
+    own = open_directions(DIRECTIONS)
+    file = tmp_path / "own.safetensors"
+    last = own.layers[-1]
+    for info, layers in (
+        ({"layer": last}, [last]),
+        ({"layer": last, "window": list(own.layers[-2:])}, list(own.layers[-2:])),
+        ({}, None),
+    ):
+        save_directions(replace(own, info=info), file)
+        assert parts(directions=str(file))[2].layers == layers
+    assert parts(directions=str(file), layers=[own.layers[0]])[2].layers == [own.layers[0]]
