@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench import api
 from workbench.activations import Activations, open_activations
+from workbench.activations.together import open_together
 from workbench.directions import Directions, open_directions
 from workbench.effects.engagement import GENERATED
 from workbench.errors import ConfigError, MismatchError
@@ -30,7 +31,14 @@ from workbench.results import organism_of
 from workbench.runs import Units
 from workbench.sweeps import Design
 from workbench.sweeps.controls import Controls
-from workbench.types import CandidatesRead, GenerateRead, Rendered, Request, Subject
+from workbench.types import (
+    ActivationsLike,
+    CandidatesRead,
+    GenerateRead,
+    Rendered,
+    Request,
+    Subject,
+)
 
 if TYPE_CHECKING:
     from workbench.pipelines.capping import CappingConfig
@@ -47,7 +55,7 @@ class Parts:
     """What is opened before any model."""
 
     axis: Directions
-    calibration: Activations
+    calibration: ActivationsLike
     match: Activations | None
     default: Directions | None
     prompts: PromptSet
@@ -68,7 +76,7 @@ class Parts:
                 "directions[name] and give that file"
             )
         monitor = axis.model.n_layers // 2 if config.monitor is None else config.monitor
-        calibration = open_activations(config.calibration)
+        calibration = open_together(config.calibration)
         match = None if config.match is None else open_activations(config.match)
         stores = [calibration] if match is None else [calibration, match]
         for store in stores:

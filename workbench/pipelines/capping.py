@@ -11,7 +11,7 @@ from pydantic import Field
 from workbench.errors import ConfigError
 from workbench.files import write_bytes
 from workbench.library import sources
-from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs
+from workbench.pipelines.parts import listed, model_inputs, paths_of, readout_inputs
 from workbench.pipelines.settings import Controls, ModelConfig
 from workbench.pipelines.verb import Verb, Work, save_frame
 from workbench.runs import Units
@@ -34,8 +34,8 @@ class CappingConfig(ModelConfig):
     """Trained organisms of this model."""
     axis: str
     """The Assistant Axis, toward the Assistant; one name."""
-    calibration: str
-    """A store of all rollouts, whatever their score: thresholds are percentiles of its states."""
+    calibration: str | list[str]
+    """Stores of all rollouts, whatever their score: thresholds are percentiles of their states."""
     match: str | None = None
     """A store of what the cap acts on, token by token; the sweeps' own. Random and moved caps then
     engage exactly as often on its states, else at the same percentile of the calibration."""
@@ -84,8 +84,8 @@ def verb() -> Verb:
 
 def inputs(config: CappingConfig) -> list[Path]:
     """Return the files and folders that decide what is found."""
-    there = filter(None, [config.default, config.match])
-    files = [config.axis, config.calibration, *there, *config.results]
+    stores = [*listed(config.calibration), *filter(None, [config.default, config.match])]
+    files = [config.axis, *stores, *config.results]
     named = [*model_inputs(config), *paths_of(config.organisms), *readout_inputs(config.readouts)]
     return [*named, *map(Path, files), *sources(config.prompts)]
 

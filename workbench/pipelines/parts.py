@@ -32,6 +32,11 @@ def paths_of(names: Sequence[str | None]) -> list[Path]:
     return [Path(name) for name in names if name and Path(name).exists()]
 
 
+def listed(names: str | Sequence[str]) -> list[str]:
+    """Return a name, or several, as a list."""
+    return [names] if isinstance(names, str) else list(names)
+
+
 def save_results(frame: pd.DataFrame, subject: Subject, run: OpenRun) -> dict[str, Any]:
     """Write a results table, and return what the run says of it."""
     from workbench.results import write_results

@@ -158,7 +158,7 @@ class SteerConfig(ModelConfig):
 
     edit: str = "add"
     layers: list[int] | list[list[int]] | None = None
-    """Blocks; by default the layer, or the window of layers, that the fit chose."""
+    """Blocks; by default the layer that the fit chose."""
     scope: str = "all"
     controls: Controls = 10
     """Random directions, or a list of random:N, sign, shuffled, layers:N and noop."""
@@ -194,8 +194,8 @@ class SweepConfig(SteerConfig):
     """The directions that shuffled labels give, for that control."""
     baselines: list[BaselineConfig] = Field(default_factory=list)
     per_layer: Literal["accumulate", "residual_target"] = "accumulate"
-    calibration: str | None = None
-    """A store: doses in percentiles are percent of its states."""
+    calibration: str | list[str] | None = None
+    """Stores: doses in percentiles are percent of their states."""
     match: str | None = None
     """A store of what the cap acts on: random and moved caps engage as often on its states."""
     side: Literal["floor", "ceiling"] = "floor"

@@ -12,7 +12,13 @@ from workbench.config import parse
 from workbench.errors import ConfigError
 from workbench.files import write_bytes
 from workbench.library import sources
-from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs, save_results
+from workbench.pipelines.parts import (
+    listed,
+    model_inputs,
+    paths_of,
+    readout_inputs,
+    save_results,
+)
 from workbench.pipelines.settings import GapConfig, GenerateConfig, SweepConfig
 from workbench.pipelines.verb import Verb, Work
 from workbench.results import FILE
@@ -53,7 +59,8 @@ def _generate(config: GenerateConfig, work: Work) -> Mapping[str, Any]:
 
 def sweep_inputs(config: SweepConfig) -> list[Path]:
     """Return the files and folders that decide what a sweep gives."""
-    named = [config.directions, *filter(None, (config.shuffled, config.calibration, config.match))]
+    stores = [] if config.calibration is None else listed(config.calibration)
+    named = [config.directions, *stores, *filter(None, (config.shuffled, config.match))]
     found = [*model_inputs(config), *readout_inputs(config.readouts), *map(Path, named)]
     if config.gap is not None:
         sides = [name for side in config.gap.sides for name in side]
@@ -64,6 +71,7 @@ def sweep_inputs(config: SweepConfig) -> list[Path]:
 def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
     """Open what a sweep needs but models; the layer that the fit chose is the default."""
     from workbench.activations import open_activations
+    from workbench.activations.together import open_together
     from workbench.directions import open_directions, open_map
     from workbench.readouts.ask import make_readout
     from workbench.sweeps import Baseline, Design
@@ -72,13 +80,12 @@ def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
     directions: Steering = opened(config.directions)
     layers = config.layers
     if layers is None and "layer" in directions.info:
-        own = directions.info.get("window", [directions.info["layer"]])
-        layers = [int(layer) for layer in own]
+        layers = [int(directions.info["layer"])]
     design = Design(
         layers=layers,
         thresholds=config.numbers(),
         shuffled=None if config.shuffled is None else open_directions(config.shuffled),
-        calibration=None if config.calibration is None else open_activations(config.calibration),
+        calibration=None if config.calibration is None else open_together(config.calibration),
         match=None if config.match is None else open_activations(config.match),
         baselines=[Baseline(one.name, one.system, one.shots) for one in config.baselines],
         **{name: getattr(config, name) for name in SAME},
