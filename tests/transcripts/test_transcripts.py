@@ -15,7 +15,6 @@ from workbench.library import open_prompts, sources
 from workbench.prompts import PromptSet
 from workbench.transcripts import (
     Scores,
-    TranscriptParts,
     Transcripts,
     join_transcripts,
     read_transcripts,
@@ -176,46 +175,20 @@ def test_from_rollouts_to_an_axis_of_a_model(tiny_subject):
     assert not np.allclose(before.at(1), acts.at(1))
 
 
-def test_parts_are_written_once_by_whoever_does_them_and_join_in_order(tmp_path):
-    parts = TranscriptParts(tmp_path / "parts", 3, "abc")
-    assert parts.lacking() == [0, 1, 2]
-    assert (parts.lacking(0, 2), parts.lacking(1, 2)) == ([0, 2], [1])
-    parts.keep(2, made(8))
-    parts.keep(0, made(0))
-    again = TranscriptParts(tmp_path / "parts", 3, "abc")
-    assert again.lacking() == [1]
-    with pytest.raises(ConfigError, match=r"1 of 3 parts .* part-000001"):
-        again.join()
-    again.keep(1, made(4))
-    joined = again.join()
+def test_a_damaged_file_is_refused(tmp_path):
+    file = write_transcripts(made(), tmp_path / "transcripts.parquet")
+    content = file.read_bytes()
+    for cut in (0, 3, 100, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:cut])
+        with pytest.raises(FormatError, match="damaged"):
+            read_transcripts(file)
+
+
+def test_parts_join_in_order():
+    joined = join_transcripts([made(), made(4), made(8)])
     assert joined.ids == tuple(f"r{n}" for n in range(12))
     assert_same(joined.take(range(4, 8)), made(4))
     assert joined.scores["score"].judge == "stand-in"
-
-
-def test_parts_of_other_inputs_and_damaged_ones_are_refused(tmp_path):
-    TranscriptParts(tmp_path, 2, "abc").keep(0, made())
-    with pytest.raises(FormatError, match="digest 'abc', 'xyz' expected"):
-        TranscriptParts(tmp_path, 2, "xyz").load(0)
-    with pytest.raises(FormatError, match="part '0 of 2', '0 of 3' expected"):
-        TranscriptParts(tmp_path, 3, "abc").load(0)
-    parts = TranscriptParts(tmp_path, 2, "abc")
-    parts.path(1).write_bytes(parts.path(0).read_bytes())
-    with pytest.raises(FormatError, match="part '0 of 2', '1 of 2' expected"):
-        parts.load(1)
-    content = parts.path(0).read_bytes()
-    for cut in (0, 3, 100, len(content) // 2, len(content) - 1):
-        parts.path(0).write_bytes(content[:cut])
-        with pytest.raises(FormatError, match="damaged"):
-            parts.load(0)
-
-
-def test_what_a_killed_writer_left_is_cleared_and_never_read(tmp_path):
-    parts = TranscriptParts(tmp_path, 1, "abc")
-    (tmp_path / ".part-000000.parquet.elsewhere.1.abcd.tmp").write_bytes(b"half")
-    assert parts.lacking() == [0]
-    parts.keep(0, made())
-    assert len(TranscriptParts(tmp_path, 1, "abc").join()) == 4
 
 
 def test_parts_that_do_not_belong_together_do_not_join():

@@ -3,7 +3,6 @@
 from workbench.transcripts.container import Scores, Transcripts, join_transcripts
 from workbench.transcripts.file import (
     FILE,
-    TranscriptParts,
     is_transcripts,
     read_transcripts,
     write_transcripts,
@@ -12,7 +11,6 @@ from workbench.transcripts.file import (
 __all__ = [
     "FILE",
     "Scores",
-    "TranscriptParts",
     "Transcripts",
     "is_transcripts",
     "join_transcripts",

@@ -1,10 +1,9 @@
-"""The file of transcripts, and a folder of parts that is filled by and by."""
+"""The file of transcripts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from workbench.errors import ConfigError, FormatError
-from workbench.files import clear_temporaries, make_folder, replacing
-from workbench.transcripts.container import SCORE, Scores, Transcripts, join_transcripts
+from workbench.errors import FormatError
+from workbench.files import make_folder, replacing
+from workbench.transcripts.container import SCORE, Scores, Transcripts
 from workbench.types import ndarray
 
 FORMAT = "interp-workbench/transcripts"
@@ -37,21 +36,18 @@ _OWN = {
 _KINDS = {"U": _TEXT, "i": pyarrow.int64(), "f": pyarrow.float64(), "b": pyarrow.bool_()}
 
 
-def write_transcripts(
-    transcripts: Transcripts, path: str | Path, marks: Mapping[str, str] | None = None
-) -> Path:
+def write_transcripts(transcripts: Transcripts, path: str | Path) -> Path:
     """Write transcripts whole or not at all.
 
     Args:
         transcripts: what to write.
         path: the Parquet file.
-        marks: more for the file's metadata.
 
     Raises:
         WorkbenchError: the disk is full or the place cannot be written.
     """
     place = Path(path)
-    told = {**(marks or {}), "format": FORMAT, "version": VERSION}
+    told = {"format": FORMAT, "version": VERSION}
     content = _table(transcripts).replace_schema_metadata(told)
     make_folder(place.parent)
     with replacing(place, content.nbytes) as temporary:
@@ -70,15 +66,14 @@ def is_transcripts(path: str | Path) -> bool:
     return bool(marks.get(b"format") == FORMAT.encode())
 
 
-def read_transcripts(path: str | Path, marks: Mapping[str, str] | None = None) -> Transcripts:
+def read_transcripts(path: str | Path) -> Transcripts:
     """Read transcripts, or those of a folder.
 
     Args:
         path: the file, or a folder with ``transcripts.parquet``.
-        marks: what else the file's metadata must hold.
 
     Raises:
-        FormatError: absent, damaged, of another format or version, or with other marks.
+        FormatError: absent, damaged, or of another format or version.
     """
     place = Path(path)
     file = place / FILE if place.is_dir() else place
@@ -90,7 +85,7 @@ def read_transcripts(path: str | Path, marks: Mapping[str, str] | None = None) -
         reason = str(error).splitlines()[0]
         raise FormatError(f"{file} is damaged ({reason}); delete it and run again") from None
     found = {k.decode(): v.decode() for k, v in (content.schema.metadata or {}).items()}
-    for key, value in {"format": FORMAT, "version": VERSION, **(marks or {})}.items():
+    for key, value in (("format", FORMAT), ("version", VERSION)):
         if found.get(key) != value:
             raise FormatError(
                 f"{file} has {key} {found.get(key)!r}, {value!r} expected; give transcripts of "
@@ -166,76 +161,3 @@ def _scores(name: str, rows: Sequence[Mapping[str, Any]]) -> Scores:
     values = [np.nan if row["value"] is None else row["value"] for row in rows]
     reasons, said = (tuple(row[key] for row in rows) for key in ("reason", "said"))
     return Scores(judges.pop(), np.array(values, np.float64), reasons, said)
-
-
-# --- part by part ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TranscriptParts:
-    """Transcripts written part by part into a folder; a part that is there is never done again.
-
-    What a part is follows from the inputs alone, so that any process may write any of them.
-    """
-
-    folder: Path
-    number: int
-    """How many parts there will be."""
-    digest: str
-    """Of what the parts are; those of another digest are refused."""
-
-    def __post_init__(self) -> None:
-        if self.number < 1:
-            raise ValueError(f"transcripts come in at least one part; got {self.number}")
-        make_folder(self.folder)
-        clear_temporaries(self.folder)
-
-    def path(self, part: int) -> Path:
-        """Return the file of a part, whether it is there or not."""
-        return self.folder / f"part-{part:06d}.parquet"
-
-    def lacking(self, share: int = 0, of: int = 1) -> list[int]:
-        """Return the parts still to be written, of one process's share.
-
-        Args:
-            share: which process, from 0.
-            of: how many processes.
-        """
-        return [n for n in range(share, self.number, of) if not self.path(n).exists()]
-
-    def keep(self, part: int, transcripts: Transcripts) -> Path:
-        """Write a part, whole or not at all.
-
-        Raises:
-            WorkbenchError: the disk is full or the place cannot be written.
-        """
-        if not 0 <= part < self.number:
-            raise ValueError(f"part {part} of {self.number}")
-        return write_transcripts(transcripts, self.path(part), self._marks(part))
-
-    def load(self, part: int) -> Transcripts:
-        """Read a part.
-
-        Raises:
-            FormatError: absent, damaged, or of other inputs.
-        """
-        return read_transcripts(self.path(part), self._marks(part))
-
-    def join(self) -> Transcripts:
-        """Return all parts, one after another.
-
-        Raises:
-            ConfigError: some are lacking.
-            FormatError: one is damaged or of other inputs.
-            MismatchError: they differ in columns, measures or judges.
-        """
-        lacking = self.lacking()
-        if lacking:
-            raise ConfigError(
-                f"{len(lacking)} of {self.number} parts in {self.folder} are lacking (the first "
-                f"is {self.path(lacking[0]).name}); run the same command again"
-            )
-        return join_transcripts([self.load(part) for part in range(self.number)])
-
-    def _marks(self, part: int) -> dict[str, str]:
-        return {"digest": self.digest, "part": f"{part} of {self.number}"}
