@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from workbench.pipelines.study import StudyConfig, read_study, run_study
+from workbench.pipelines.verbs import plan
 from workbench.transcripts import read_transcripts
 
 OWN = (
@@ -37,6 +38,26 @@ def small(model, folder):
     path = folder / "small.json"
     path.write_text(json.dumps({"name": "small", "seed": 0, "stage": stages}))
     return path
+
+
+def test_the_large_study_has_the_same_stages_at_ten_times_the_counts():
+    small_one, large = (read_study(name) for name in ("axis_smollm2", "axis_large"))
+    shape = [[(stage["id"], stage["verb"]) for stage in one.stage] for one in (small_one, large)]
+    assert shape[0] == shape[1]
+    assert [name for name, _ in shape[0]][: len(OWN)] == list(OWN)
+    counts = []
+    for study in (small_one, large):
+        stages = {stage["id"]: stage for stage in study.stage}
+        told = [plan("rollout", _rollout(stages[name])).result for name in ("roles", "traits")]
+        counts.append([one["chats"] for one in told])
+    (roles, traits), (more_roles, more_traits) = counts
+    default = [5 * stage.stage[1]["take"]["questions"] for stage in (small_one, large)]
+    assert more_roles - default[1] == 10 * (roles - default[0]) == 2400
+    assert more_traits == 10 * traits == 1200
+
+
+def _rollout(stage):
+    return {key: value for key, value in stage.items() if key not in ("id", "verb", "for")}
 
 
 RUN = """
