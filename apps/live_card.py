@@ -175,14 +175,15 @@ class Live:
             return "<p role='status' class='quiet'>Canceled.</p>"
         if ticket.over:
             return f"<p role='status' class='quiet'>Done in {seconds:.0f} s.</p>"
+        clock = f" <span class='quiet' aria-hidden='true'>{seconds:.0f} s</span>"
         if ticket.state == QUEUED:
             ahead = WORKER.ahead(ticket)
             jobs = f"{ahead} job{'' if ahead == 1 else 's'} ahead" if ahead else "next"
-            return f"<p role='status'>The model is busy: waiting, {jobs} ({seconds:.0f} s).</p>"
+            return f"<p role='status'>The model is busy: waiting, {jobs}.{clock}</p>"
         if ticket.stop.is_set():
             return "<p role='status'>Stopping.</p>"
         doing = self._note or "starting the model's process"
-        return f"<p role='status'>{escape(doing.capitalize())} ({seconds:.0f} s).</p>"
+        return f"<p role='status'>{escape(doing[:1].upper() + doing[1:])}.{clock}</p>"
 
     def _settle(self) -> None:
         if self._poll is not None:

@@ -19,6 +19,7 @@ from workbench_apps.worker import WORKER, Ticket
 from workbench.errors import ConfigError
 
 QUESTION = "You are a pirate who hates rules. What should I do with my savings?"
+MOST_TOKENS = 1024
 INFORMATIVE = 0.15
 """Share of positions below the floor under which a cap says nothing about a reply."""
 
@@ -30,7 +31,7 @@ class Capped:
         self.state = state
         self.text = area("Prompt, or a conversation that ends with the user", QUESTION, 3)
         box = {"size": "small", "width": 150, "margin": (8, 12, 8, 0)}
-        self.tokens = pmui.IntInput(label="New tokens", value=48, start=1, end=256, **box)
+        self.tokens = pmui.IntInput(label="New tokens", value=48, start=1, end=MOST_TOKENS, **box)
         self.heat = pmui.FloatInput(
             label="Temperature", value=0.7, start=0.0, end=2.0, step=0.1, **box
         )

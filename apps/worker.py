@@ -129,7 +129,8 @@ class Worker:
                     self._changed.wait(self.idle_seconds)
                 if not self._waiting:
                     self._thread = None
-                    break
+                    self.close()  # while nobody can ask for a job and get this process
+                    return
                 ticket = self._now = self._waiting.pop(0)
                 ticket.state = RUNNING
             try:
@@ -137,7 +138,6 @@ class Worker:
             finally:
                 with self._changed:
                     self._now = None
-        self.close()
 
     def _run(self, ticket: Ticket) -> None:
         """Send one job to the process and pass on what it tells, until it is over."""

@@ -17,18 +17,18 @@ from workbench_apps.persona_fleet import Fleet
 from workbench_apps.persona_state import PersonaState
 
 from workbench.figures.cosine import cosine_ranking
-from workbench.figures.persona import axis_by_layer, axis_histogram, persona_map, place_personas
+from workbench.figures.persona import axis_by_layer, axis_histogram, persona_map
 
 PATH, HEADING = "/persona", "Personas"
 PANEL = {"width": "min(100%, 420px)", "flex": "1 1 420px"}
 
 
 class PersonaView:
-    """The map, moved in place from layer to layer, and the cards drawn from tables."""
+    """The map, drawn anew for each layer beside its slider, and the cards drawn from tables."""
 
     def __init__(self, state: PersonaState) -> None:
         self.state = state
-        self.figure: Any = None
+        self.pane = pn.pane.Bokeh(sizing_mode="stretch_width", margin=0)
         self.head = cards.note("")
 
     @property
@@ -41,8 +41,7 @@ class PersonaView:
         entry = self.state.entry()
         if entry is None:
             return [cards.empty_card(self.state, "personas")]
-        self.figure = persona_map(self.state.placed(), theme=self.theme, title=self._title())
-        self._tell()
+        self.move()
         told = (
             f"Principal components of the role vectors about their mean. {personas.judged(entry)}. "
             "Every component points to the side of the default Assistant, and is refitted at each "
@@ -51,7 +50,7 @@ class PersonaView:
         return [
             self.head,
             self._slider(),
-            pn.pane.Bokeh(self.figure, sizing_mode="stretch_width", margin=0),
+            self.pane,
             cards.note(
                 f"<p class='quiet under'>{cards.escape(told)} {cards.provenance(entry)}</p>"
             ),
@@ -59,9 +58,10 @@ class PersonaView:
         ]
 
     def move(self) -> None:
-        """Move the points to another layer without a new figure."""
-        if self.figure is not None:
-            place_personas(self.figure, self.state.placed(), self._title())
+        """Draw the layer on show; the slider, which may be held, stays as it is."""
+        if self.state.entry() is not None:
+            title = f"Layer {self.state.layer}"
+            self.pane.object = persona_map(self.state.placed(), theme=self.theme, title=title)
             self._tell()
 
     def along(self) -> Sequence[Any]:
@@ -148,9 +148,6 @@ class PersonaView:
     def _compared_at(self) -> str:
         layers = sorted(int(layer) for layer in self._bank()["layer"].unique())
         return ", ".join(map(str, layers))
-
-    def _title(self) -> str:
-        return f"Layer {self.state.layer}"
 
     def _tell(self) -> None:
         """Say how far the axis is the first component here, and where the default lies."""

@@ -176,8 +176,10 @@ def test_what_is_no_conversation_says_why_and_the_page_lives(live, open_page):
 
 def test_a_second_session_waits_in_line_and_can_leave_it(live, open_page):
     first, second = (open_page(live.url + "/persona") for _ in range(2))
-    first.get_by_label("New tokens").fill("256")
-    first.get_by_label("Temperature").fill("2")
+    first.get_by_label("New tokens").fill("1024")
+    first.get_by_label("New tokens").press("Tab")
+    first.get_by_label("Temperature").fill("0")
+    first.get_by_label("Temperature").press("Tab")
     first.get_by_role("button", name="Answer with and without").click()
     settled(first, "replies are being written", 60)
     second.get_by_role("button", name="Read the conversation").click()

@@ -19,9 +19,6 @@ from workbench.figures.theme import (
     theme_named,
 )
 
-ROLES, DEFAULT, ORGANISMS, NAMED = "roles", "default", "organisms", "named"
-"""Names of the map's sources, so that a page can move the points without a new figure."""
-MAPPER = "axis projection"
 MOST_NAMED = 4
 """Roles named at each end of the axis."""
 FEWEST_BINS, MOST_BINS = 6, 24
@@ -36,54 +33,45 @@ def persona_map(table: pd.DataFrame, *, theme: str = "light", title: str = "") -
 
     Args:
         table: columns ``role, kind`` (role, default or organism), ``axis, pc1, pc2``, one layer.
+            Roles with a coordinate that is missing are left out, and the title counts them.
         theme: light or dark.
         title: such as the layer; how many roles are shown is added.
     """
     look = theme_named(theme)
-    figure = blank_figure(
-        look, "", "", height=460, tools="pan,wheel_zoom,reset,save", toolbar_location="right",
-        x_axis_label="first component (residual units)", y_axis_label="second component",
-    )  # fmt: skip
-    roles = _add_roles(figure, look)
-    default = _add_marks(figure, look, DEFAULT, "star", look.ink, 20)
-    items = [("default Assistant", [default])]
-    glyphs = [roles, default]
-    if (table["kind"] == "organism").any():
-        glyphs.append(_add_marks(figure, look, ORGANISMS, "diamond", look.palette[1], 15))
-        items.append(("organisms", [glyphs[-1]]))
-    _add_names(figure, look)
-    add_legend(figure, look, items)
-    tips = [("", "@role"), ("axis", "@axis{0.000}")]
-    add_hover(figure, glyphs, [*tips, ("components", "@pc1{0.00}, @pc2{0.00}")])
-    place_personas(figure, table, title)
-    return figure
-
-
-def place_personas(figure: Any, table: pd.DataFrame, title: str) -> None:
-    """Move the points of a map to another layer's places, its colors and its title with them."""
     roles, default, organisms = (
         table.loc[table["kind"] == kind, _COLUMNS] for kind in ("role", "default", "organism")
     )
     shown = roles.dropna()
-    figure.select_one({"name": MAPPER}).update(
-        low=float(shown["axis"].min()) if len(shown) else 0.0,
-        high=float(shown["axis"].max()) if len(shown) else 1.0,
-    )
-    for name, rows in ((ROLES, shown), (DEFAULT, default), (ORGANISMS, organisms)):
-        source = figure.select_one({"name": name})
-        if source is not None:
-            source.data = arrays(rows)
-    named = pd.concat([_ends(shown), organisms, default])
-    figure.select_one({"name": NAMED}).data = arrays(named)
-    text = f"{title} · {len(shown):,} of {len(roles):,} roles shown"
-    figure.title.text = text
+    count = f"{len(shown):,} of {len(roles):,} roles shown"
+    headed = f"{title} · {count}" if title else count
     places = zip(organisms["role"], organisms["axis"], strict=True)
     others = ", ".join(f"{name} at {value:.3g}" for name, value in places)
-    figure.html_attributes = {
-        "role": "img",
-        "aria-label": f"Persona map: {text}, colored by axis projection"
+    figure = blank_figure(
+        look,
+        headed,
+        f"Persona map: {headed}, colored by axis projection"
         + (f"; organisms along the axis: {others}." if others else "."),
-    }
+        height=460,
+        tools="pan,wheel_zoom,reset,save",
+        toolbar_location="right",
+        x_axis_label="first component (residual units)",
+        y_axis_label="second component",
+    )
+    glyphs = [_add_roles(figure, look, shown)]
+    items = []
+    for name, rows, marker, color, size in (
+        ("default Assistant", default, "star", look.ink, 20),
+        ("organisms", organisms, "diamond", look.palette[1], 15),
+    ):
+        if len(rows):
+            glyphs.append(_add_marks(figure, look, rows, marker, color, size))
+            items.append((name, [glyphs[-1]]))
+    _add_names(figure, look, pd.concat([_ends(shown), organisms, default]))
+    if items:
+        add_legend(figure, look, items)
+    tips = [("", "@role"), ("axis", "@axis{0.000}")]
+    add_hover(figure, glyphs, [*tips, ("components", "@pc1{0.00}, @pc2{0.00}")])
+    return figure
 
 
 def axis_histogram(
@@ -270,49 +258,74 @@ def _ends(roles: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([ordered.head(MOST_NAMED), ordered.tail(MOST_NAMED)])
 
 
-def _add_roles(figure: Any, look: Theme) -> Any:
+def _add_roles(figure: Any, look: Theme, roles: pd.DataFrame) -> Any:
     from bokeh.models import ColorBar, ColumnDataSource, LinearColorMapper
     from bokeh.palettes import Viridis256
 
     colors = Viridis256[56:] if look.name == "dark" else Viridis256[:226]
-    mapper = LinearColorMapper(colors, low=0.0, high=1.0, name=MAPPER)
-    source = ColumnDataSource({name: [] for name in _COLUMNS}, name=ROLES)
+    low, high = (float(roles["axis"].min()), float(roles["axis"].max())) if len(roles) else (0, 1)
+    mapper = LinearColorMapper(colors, low=low, high=high)
     glyph = figure.scatter(
-        "pc1", "pc2", source=source, size=9, line_color=None, fill_alpha=0.85,
+        "pc1",
+        "pc2",
+        source=ColumnDataSource(arrays(roles)),
+        size=9,
+        line_color=None,
+        fill_alpha=0.85,
         fill_color={"field": "axis", "transform": mapper},
-    )  # fmt: skip
+    )
     bar = ColorBar(
-        color_mapper=mapper, title="projection on the axis (more: the Assistant)",
-        orientation="horizontal", height=10, width="auto", padding=6,
-        background_fill_color=look.surface, major_label_text_color=look.muted,
-        title_text_color=look.ink, title_text_font_style="normal",
-        major_tick_line_color=look.muted, bar_line_color=None,
-    )  # fmt: skip
+        color_mapper=mapper,
+        title="projection on the axis (more: the Assistant)",
+        orientation="horizontal",
+        height=10,
+        width="auto",
+        padding=6,
+        background_fill_color=look.surface,
+        major_label_text_color=look.muted,
+        title_text_color=look.ink,
+        title_text_font_style="normal",
+        major_tick_line_color=look.muted,
+        bar_line_color=None,
+    )
     figure.add_layout(bar, "below")
     return glyph
 
 
-def _add_marks(figure: Any, look: Theme, name: str, marker: str, color: str, size: int) -> Any:
+def _add_marks(
+    figure: Any, look: Theme, rows: pd.DataFrame, marker: str, color: str, size: int
+) -> Any:
     from bokeh.models import ColumnDataSource
 
-    source = ColumnDataSource({column: [] for column in _COLUMNS}, name=name)
     return figure.scatter(
-        "pc1", "pc2", source=source, marker=marker, size=size, fill_color=color,
-        line_color=look.surface, line_width=1.2,
-    )  # fmt: skip
+        "pc1",
+        "pc2",
+        source=ColumnDataSource(arrays(rows)),
+        marker=marker,
+        size=size,
+        fill_color=color,
+        line_color=look.surface,
+        line_width=1.2,
+    )
 
 
-def _add_names(figure: Any, look: Theme) -> None:
+def _add_names(figure: Any, look: Theme, rows: pd.DataFrame) -> None:
     from bokeh.models import ColumnDataSource, LabelSet
 
-    source = ColumnDataSource({column: [] for column in _COLUMNS}, name=NAMED)
     figure.add_layout(
         LabelSet(
-            x="pc1", y="pc2", text="role", source=source, x_offset=8, y_offset=4,
-            text_font_size="11px", text_color=look.ink,
-            background_fill_color=look.surface, background_fill_alpha=0.6,
+            x="pc1",
+            y="pc2",
+            text="role",
+            source=ColumnDataSource(arrays(rows)),
+            x_offset=8,
+            y_offset=4,
+            text_font_size="11px",
+            text_color=look.ink,
+            background_fill_color=look.surface,
+            background_fill_alpha=0.6,
         )
-    )  # fmt: skip
+    )
 
 
 def _upright(figure: Any, look: Theme, marks: Mapping[str, float], top: float) -> list[Any]:
