@@ -66,6 +66,9 @@ def test_a_click_on_a_cell_chooses_the_emotion_of_its_row(served, open_page):
 def test_brackets_move_every_figure_and_back_returns(served, open_page):
     page = open_page(served.url + "/emotions")
     settled(page, "at layer 3;")
+    settled(page, "Your own text")
+    drawn(page, "each emotion's own")
+    page.wait_for_timeout(500)
     page.keyboard.press("]")
     wait_for_query(page, layer="4")
     drawn(page, "Cosines at layer 4")
