@@ -112,14 +112,14 @@ def train_on_pairs(
     pairs = read_pairs(source, subject, config)
     state = State(folder, _identity(subject, pairs, config), config.save_every)
     with frozen(subject):
-        loop = PairLoop(subject, method, config, layers, pairs.trained)
+        loop = PairLoop(subject, method, config, layers, pairs.trained, pairs.held_out)
         reference = state.reference()
         if reference is None:
             reference = loop.observe([*pairs.trained, *pairs.held_out])
             state.keep_reference(reference)
         rows = loop.train(reference, state, progress)
         log = rows if folder is None else organism.read_log(folder)
-        told = {**_counts(pairs), "updates": loop.updates, **_tail(log)}
+        told = {**_counts(pairs), "updates": loop.updates, "joined": loop.joined, **_tail(log)}
         told |= _held_out(loop, pairs, reference)
         _warn(told)
         shift = loop.shift(pairs.trained) if method.gives == "map" else None

@@ -19,7 +19,7 @@ from workbench_training.pair_settings import PairFitConfig
 from workbench_training.pair_state import Reference, State
 from workbench_training.pairs import Pair, Reply
 from workbench_training.recompute import Recomputing, Step, fit_to_memory, recomputing
-from workbench_training.reply_scores import Scorer, lay_out
+from workbench_training.reply_scores import Row, Scorer, Sheet, lay_out, row_length, share_prompt
 
 from workbench.engine.blocks import hidden_of, watching, with_hidden
 from workbench.errors import ConfigError
@@ -44,6 +44,7 @@ class PairLoop:
         config: the settings.
         layers: blocks that are edited.
         pairs: to train on.
+        held_out: that will only be measured.
     """
 
     subject: Subject
@@ -51,7 +52,10 @@ class PairLoop:
     config: PairFitConfig
     layers: tuple[int, ...]
     pairs: Sequence[Pair]
+    held_out: Sequence[Pair] = ()
     scorer: Scorer = field(init=False)
+    joined: bool = field(init=False)
+    """Whether both replies of a pair go in one row, the prompt once."""
     parameters: dict[str, Tensor] = field(init=False)
     optimizer: torch.optim.AdamW = field(init=False)
     _marks: Marks | None = field(init=False, default=None)
@@ -59,6 +63,8 @@ class PairLoop:
 
     def __post_init__(self) -> None:
         self.scorer = Scorer(self.subject)
+        rows = [(pair.chosen, pair.rejected) for pair in (*self.pairs, *self.held_out)]
+        self.joined = self.scorer.joins(max(rows, key=row_length))
         start = self.method.start(len(self.layers), self.subject.width, self.config.seed)
         self.parameters = {
             name: value.to(self.scorer.device).requires_grad_() for name, value in start.items()
@@ -112,7 +118,7 @@ class PairLoop:
         self.optimizer.zero_grad()
         told: dict[str, Tensor] = {}
         tokens = 0
-        for part in self._cut(numbers, len(runs)):
+        for part in self._cut(numbers, runs):
             found = self.loss_of(part, runs, reference)
             torch.autograd.backward(found.losses.sum() / len(numbers))
             for name, values in {"loss": found.losses, **found.told}.items():
@@ -163,20 +169,36 @@ class PairLoop:
 
     def logprobs_of(self, pairs: Sequence[Pair], runs: Sequence[Run]) -> Float[Tensor, "r b"]:
         """Return the log-probability of each pair's reply under each run, edits acting."""
-        replies = [run_of(pair, run) for run in runs for pair in pairs]
-        sheet = lay_out(replies, self.scorer.pad, self.scorer.device)
+        sheet, order, groups = self._sheet(pairs, runs)
 
         def spread(values: Sequence[float]) -> Tensor:
-            rows = torch.tensor(values, device=sheet.marked.device).repeat_interleave(len(pairs))
-            return sheet.marked * rows[:, None]
+            return sheet.marked * torch.tensor(values, device=sheet.marked.device)[:, None]
 
         self._marks = Marks(
-            spread([0.0 if run.null else run.strength for run in runs]),
-            spread([float(run.null) for run in runs]),
+            spread([0.0 if run.null else run.strength for run in groups]),
+            spread([float(run.null) for run in groups]),
             any(run.null for run in runs),
         )
         self._parts = self.method.parts(self.parameters)
-        return self.scorer(sheet).view(len(runs), len(pairs))
+        found = self.scorer(sheet)
+        return found[torch.tensor(order, device=found.device)].view(len(runs), len(pairs))
+
+    def _sheet(
+        self, pairs: Sequence[Pair], runs: Sequence[Run]
+    ) -> tuple[Sheet, list[int], list[Run]]:
+        """Lay pairs out; return where each run's replies stand among all, and each row's run."""
+        rows: list[Row] = []
+        groups: list[Run] = []
+        place: dict[tuple[int, int], int] = {}
+        for members in grouped(runs, self.joined):
+            for number, pair in enumerate(pairs):
+                whole = tuple(run_of(pair, runs[member]) for member in members)
+                found = [whole] if share_prompt(whole) else [(reply,) for reply in whole]
+                rows += found
+                groups += [runs[members[0]]] * len(found)
+                place |= {(member, number): len(place) + n for n, member in enumerate(members)}
+        order = [place[run, number] for run in range(len(runs)) for number in range(len(pairs))]
+        return lay_out(rows, self.scorer.pad, self.scorer.device), order, groups
 
     @contextlib.contextmanager
     def _applied(self) -> Iterator[None]:
@@ -213,7 +235,7 @@ class PairLoop:
         runs = max((self.method.runs(rng) for _ in range(16)), key=len)
         longest = sorted(range(len(self.pairs)), key=lambda n: -self.pairs[n].length)
         part = max(
-            self._cut(longest[: self.config.batch_size], len(runs)),
+            self._cut(longest[: self.config.batch_size], runs),
             key=lambda numbers: len(numbers) * max(self.pairs[n].length for n in numbers),
         )
         blank = Reference(np.zeros((2, len(self.pairs)), np.float32), np.zeros(0, np.float32))
@@ -224,18 +246,26 @@ class PairLoop:
         parameters: Any = list(self.parameters.values())
         fit_to_memory(state, Step(forward, parameters), self.scorer.device)
 
-    def _cut(self, numbers: Sequence[int], runs: int) -> Iterator[list[int]]:
+    def _cut(self, numbers: Sequence[int], runs: Sequence[Run]) -> Iterator[list[int]]:
         """Cut an update's pairs into forwards."""
         pairs = [self.pairs[number] for number in numbers]
-        for part in cut(pairs, runs, self.budget):
+        for part in self._parts_of(pairs, runs):
             yield [numbers[place] for place in part]
+
+    def _parts_of(self, pairs: Sequence[Pair], runs: Sequence[Run]) -> Iterator[list[int]]:
+        groups = grouped(runs, self.joined)
+
+        def length(pair: Pair) -> int:
+            return max(row_length(tuple(run_of(pair, runs[m]) for m in group)) for group in groups)
+
+        return cut([length(pair) for pair in pairs], len(groups), self.budget)
 
     def measure(self, pairs: Sequence[Pair], strength: float) -> Float[ndarray, "2 n"]:
         """Return the log-probabilities of both replies with the edit at a strength, in nats."""
         runs = [Run(run.reply, strength) for run in BOTH]
         found = np.zeros((2, len(pairs)), np.float32)
         with torch.no_grad(), self._applied():
-            for part in cut(pairs, 2, self.budget):
+            for part in self._parts_of(pairs, runs):
                 logprobs = self.logprobs_of([pairs[n] for n in part], runs)
                 found[:, part] = logprobs.cpu().numpy()
         return found
@@ -252,8 +282,8 @@ class PairLoop:
             return edited
 
         with torch.no_grad(), watching(self.subject, self.layers, see):
-            for part in cut(pairs, 1, self.budget):
-                self.logprobs_of([pairs[n] for n in part], [Run("chosen")])
+            for part in self._parts_of(pairs, BOTH[:1]):
+                self.logprobs_of([pairs[n] for n in part], BOTH[:1])
                 assert self._marks is not None
                 count += float(self._marks.strength.sum())
         return np.asarray((sums / count).float().numpy())
@@ -272,12 +302,12 @@ class PairLoop:
 
         found = np.zeros((2, len(pairs)), np.float32)
         with torch.no_grad(), watching(self.subject, self.layers, see):
-            for part in cut(pairs, 2, self.budget):
-                replies = [run_of(pairs[n], run) for run in BOTH for n in part]
-                sheet = lay_out(replies, self.scorer.pad, self.scorer.device)
+            for part in self._parts_of(pairs, BOTH):
+                sheet, order, _ = self._sheet([pairs[n] for n in part], BOTH)
                 marked = sheet.marked
                 count += float(marked.sum())
-                found[:, part] = self.scorer(sheet).view(2, len(part)).cpu().numpy()
+                logprobs = self.scorer(sheet).cpu().numpy()
+                found[:, part] = logprobs[order].reshape(2, len(part))
         return Reference(found, (sums / count).float().numpy())
 
     def _refuse_nan(self, step: int, loss: float, grad: float, rate: float) -> None:
@@ -294,11 +324,21 @@ def run_of(pair: Pair, run: Run) -> Reply:
     return pair.chosen if run.reply == "chosen" else pair.rejected
 
 
-def cut(pairs: Sequence[Pair], runs: int, budget: int) -> Iterator[list[int]]:
-    """Cut pairs into forwards of so many padded tokens, those of like length together."""
+def grouped(runs: Sequence[Run], joined: bool) -> list[list[int]]:
+    """Return which runs share a row: those that edit alike, where rows are joined."""
+    if not joined:
+        return [[number] for number in range(len(runs))]
+    found: dict[tuple[float, bool], list[int]] = {}
+    for number, run in enumerate(runs):
+        found.setdefault((run.strength, run.null), []).append(number)
+    return list(found.values())
+
+
+def cut(lengths: Sequence[int], rows: int, budget: int) -> Iterator[list[int]]:
+    """Cut pairs of so many rows each into forwards of a budget, those of like length together."""
     part: list[int] = []
-    for number in sorted(range(len(pairs)), key=lambda n: (pairs[n].length, n)):
-        if part and (len(part) + 1) * runs * pairs[number].length > budget:
+    for number in sorted(range(len(lengths)), key=lambda n: (lengths[n], n)):
+        if part and (len(part) + 1) * rows * lengths[number] > budget:
             yield part
             part = []
         part.append(number)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from workbench_training.pair_fit import fit_trained, make_method, train_on_pairs
 from workbench_training.pair_loop import PairLoop, cut, rate_at
 from workbench_training.pair_method import BOTH, Run
 from workbench_training.pairs import read_pairs
-from workbench_training.reply_scores import Scorer, frozen, lay_out
+from workbench_training.reply_scores import Scorer, frozen, lay_out, share_prompt
 
 import workbench as wb
 from workbench.directions import LinearMap, open_directions, open_map, save_directions, save_map
@@ -268,7 +269,7 @@ def test_log_probabilities_are_those_of_one_plain_forward_each(
     replies = [pair.chosen for pair in pairs]
     with torch.no_grad():
         scorer = Scorer(subject)
-        found = scorer(lay_out(replies, scorer.pad, scorer.device))
+        found = scorer(lay_out([(reply,) for reply in replies], scorer.pad, scorer.device))
         for reply, value in zip(replies, found.tolist(), strict=True):
             logprobs = subject.model(torch.tensor([reply.ids])).logits[0].float().log_softmax(-1)
             plain = sum(
@@ -278,6 +279,54 @@ def test_log_probabilities_are_those_of_one_plain_forward_each(
     done = train_on_pairs(subject, rows, pair_config(epochs=1))
     assert done.told["loss_first"] == pytest.approx(np.log(2), abs=1e-5)
     assert np.isfinite(done.found.vectors).all()
+
+
+OPEN = ("qwen3", "llama", "gpt2", "peft_llama")
+WINDOWED = ("gemma3_text",)
+CARRIED = ("qwen3_next",)
+
+
+@pytest.mark.parametrize("family", [*OPEN, *(pytest.param(n, marks=THOROUGH) for n in (
+    "qwen2", "phi3", "olmo2", "gpt_neox", "qwen3_moe"))])  # fmt: skip
+@pytest.mark.parametrize("name", NAMES)
+def test_replies_that_share_their_prompt_in_one_row_score_and_learn_alike(
+    family, name, subject_of, pair_rows, pair_config, monkeypatch
+):
+    subject = subject_of(family)
+    rows = pair_rows(5)
+    rows[1]["prompt"] *= 3
+    rows[2]["rejected"] += " B B"
+    rows[3]["chosen"] = "A"
+    for span in ("user", "assistant"):
+        config = pair_config(method=name, span=span, epochs=1, params=(
+            {"gamma": 0.3} if name == "bipo" else {}))  # fmt: skip
+        one = train_on_pairs(subject, rows, config)
+        assert one.told["joined"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Scorer, "joins", lambda *_: False)
+            other = train_on_pairs(subject, rows, config)
+        for row, plain in zip(one.log, other.log, strict=True):
+            for key in ("loss", "grad_norm", "reward_chosen"):
+                assert row[key] == pytest.approx(plain[key], rel=1e-4, abs=2e-4)
+        assert_equal(one.found, other.found, exact=False, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("family", [*WINDOWED, *CARRIED])
+def test_where_blocks_see_a_window_or_carry_a_state_each_reply_has_a_row(
+    family, subject_of, pair_rows, pair_config
+):
+    done = train_on_pairs(subject_of(family), pair_rows(), pair_config(epochs=1))
+    assert not done.told["joined"]
+    assert done.told["loss_first"] == pytest.approx(np.log(2), abs=1e-5)
+
+
+def test_replies_to_prompts_that_differ_have_rows_of_their_own(subject_of, pair_rows, pair_config):
+    pairs = read_pairs(pair_rows(2), subject_of(), pair_config()).trained
+    one, other = pairs
+    assert share_prompt((one.chosen, one.rejected))
+    assert not share_prompt((one.chosen, other.chosen))
+    moved = replace(one.rejected, marked=((2, 4),))
+    assert not share_prompt((one.chosen, moved))
 
 
 def test_an_adapters_wrapper_is_trained_through(make_subject, pair_rows, pair_config):
@@ -329,8 +378,8 @@ def test_every_epoch_sees_each_pair_once_in_an_order_of_its_own(subject_of, pair
     assert all(sorted(epoch) == list(range(8)) for epoch in epochs)
     assert epochs[0] != epochs[1]
     assert loop.updates == 9
-    forwards = list(cut(pairs, 2, 2 * pairs[0].length * 3))
-    assert sorted(number for part in forwards for number in part) == list(range(8))
+    forwards = list(cut([9, 4, 5, 9, 1, 2, 7, 5], 2, 20))
+    assert forwards == [[4, 5], [1, 2], [7], [6], [0], [3]]
 
 
 def test_the_null_swaps_half_of_the_pairs_and_says_so(subject_of, pair_rows, pair_config):
