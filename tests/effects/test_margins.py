@@ -111,6 +111,8 @@ def test_levels_of_the_pairs_do_not_widen_a_paired_interval():
     own = curve[(curve["control"] == "none") & (curve["facet"] == "all")]
     assert np.diff(own["mean"]) == pytest.approx([0.1] * 4)
     assert (own["high"] - own["low"]).min() > 0.2  # levels differ by much more
+    assert own["change"].tolist() == pytest.approx([-0.2, -0.1, 0, 0.1, 0.2])
+    assert own["change_high"].tolist() == pytest.approx(own["change_low"].tolist())
 
 
 def test_the_zero_dose_stands_once_and_is_shared_by_the_controls():

@@ -26,7 +26,8 @@ ALL = "all"
 OWN, SHUFFLED, RANDOM = "none", "shuffled", "random"
 ITEMS = ("control", "dose", "item", "facet", "scenario", "measure", "value")
 _INTERVAL = ("low", "high", "interval", "n", "unit")
-CURVES = ("control", "facet", "dose", "mean", *_INTERVAL, "n_items", "lost")
+_CHANGE = ("change", "change_low", "change_high")
+CURVES = ("control", "facet", "dose", "mean", *_INTERVAL, *_CHANGE, "n_items", "lost")
 ACCURACY = ("control", "facet", "dose", "accuracy", *_INTERVAL, "n_items")
 MONOTONE = ("control", "facet", "statistic", "value", "low", "high", "p", "n", "unit", "interval")
 DISPLACEMENT = ("control", "facet", "dose", "side", "change", *_INTERVAL, "n_items")
@@ -79,16 +80,22 @@ def margin_items(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def margin_curves(items: pd.DataFrame, how: How = SCENARIOS) -> pd.DataFrame:
-    """Return the mean margin by control, facet and dose: the columns ``CURVES``."""
+    """Return the mean margin by control, facet and dose: the columns ``CURVES``.
+
+    ``low`` and ``high`` are of the level, which differs much from scenario to scenario; ``change``
+    is from the zero dose, paired, and its interval the one that says whether a dose does anything.
+    """
     rows = [
         {
             "control": one.control, "facet": one.facet, "dose": dose, "mean": told.value,
-            **_ends(told), "n_items": len(one.values), "lost": one.lost,
+            **_ends(told), "change": moved.value, "change_low": moved.low,
+            "change_high": moved.high, "n_items": len(one.values), "lost": one.lost,
         }
         for one in curves_of(items, "margin")
         for dose, column in zip(one.doses, one.values.T, strict=True)
         if _shown(one, dose)
         for told in [_interval(column, one, how)]
+        for moved in [_interval(column - one.values[:, _zero(one)], one, how)]
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(CURVES))
 

@@ -45,6 +45,8 @@ def as_page(found: Judged) -> str:
         "in multiples of the matrix; 0 is no edit.",
         _scopes(found),
         "## Margin by dose",
+        "At dose 0 the margin itself with its interval over scenarios; elsewhere the paired change "
+        "from it.",
         _grid(_by_dose(found.margin, "mean", 3)),
         "## Held-out accuracy by dose",
         _grid(_by_dose(found.facets, "accuracy", 2)),
@@ -131,9 +133,13 @@ def _at(rows: pd.DataFrame, value: str, digits: int) -> str:
     if rows.empty:
         return ""
     if len(rows) > 1:
-        low, high = rows[value].min(), rows[value].max()
-        return f"{low:.{digits}f} to {high:.{digits}f}"
+        sign, column = ("+", "change") if value == "mean" else ("", value)
+        low, high = rows[column].min(), rows[column].max()
+        return f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
     row = rows.iloc[0]
+    if value == "mean" and row["dose"]:
+        ends = (row["change"], row["change_low"], row["change_high"])
+        return "{:+.{n}f} [{:+.{n}f}, {:+.{n}f}]".format(*ends, n=digits)
     return f"{row[value]:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
 
 
