@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from workbench.activations.acts import Activations, open_activations
+from workbench.activations.acts import open_activations
 from workbench.errors import MismatchError
 from workbench.types import ActivationsLike, ModelStamp, ndarray
 
@@ -19,7 +19,7 @@ from workbench.types import ActivationsLike, ModelStamp, ndarray
 class Together:
     """Stores of one kind of model, site and pooled position; of the columns, those of all."""
 
-    parts: tuple[Activations, ...]
+    parts: tuple[ActivationsLike, ...]
 
     def __post_init__(self) -> None:
         first = self.parts[0]

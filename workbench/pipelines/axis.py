@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import Field, FiniteFloat
 
 from workbench.config import Config
 from workbench.errors import ConfigError
 from workbench.pipelines.parts import paths_of
 from workbench.pipelines.verb import Verb, Work, save_frame
-from workbench.types import ActivationsLike, ModelStamp, ndarray
+from workbench.types import ActivationsLike
 
 if TYPE_CHECKING:
+    from workbench.activations import Activations
     from workbench.directions import Directions
     from workbench.directions.persona import CountRule, PersonaSpace
     from workbench.directions.trait_pairs import PairRule, TraitVectors
+    from workbench.pipelines.labelled import Labelled
 
 AXIS_FILE = "axis.safetensors"
 
@@ -61,56 +61,28 @@ class AxisConfig(Config):
     seed: int = Field(default=0, ge=0)
 
 
-@dataclass(frozen=True, eq=False)
-class Stacked:
-    """Rollouts of several stores one after another, whatever they are of."""
-
-    parts: Sequence[ActivationsLike]
-    personas: Sequence[ndarray]
-    """The role or trait of each part's rollouts."""
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        return self.parts[0].layers
-
-    @cached_property
-    def columns(self) -> Mapping[str, ndarray]:
-        return {"persona": np.concatenate(list(self.personas))}
-
-    @property
-    def site(self) -> str:
-        return self.parts[0].site
-
-    @property
-    def position(self) -> str:
-        return self.parts[0].position
-
-    @property
-    def model(self) -> ModelStamp:
-        return self.parts[0].model
-
-    def at(self, layer: int) -> Float[ndarray, "n d"]:
-        """Return one layer of all, float32."""
-        return np.concatenate([part.at(layer) for part in self.parts])
-
-
 @dataclass(frozen=True)
 class Inputs:
     """The opened stores, under the columns of their transcripts, and who judged them."""
 
-    roles: ActivationsLike
+    roles: Activations | Labelled
     role_judge: str
-    traits: ActivationsLike | None
+    traits: Activations | Labelled | None
     trait_judge: str
 
     @property
-    def every(self) -> Stacked:
-        """All rollouts, whatever their score, which floors are percentiles of."""
-        from workbench.directions.fit import column
+    def every(self) -> ActivationsLike:
+        """All rollouts, whatever their score, which floors are percentiles of.
 
-        parts = [(self.roles, "role")] + ([(self.traits, "trait")] if self.traits else [])
-        names = [column(acts, name).astype(str) for acts, name in parts]
-        return Stacked([acts for acts, _ in parts], names)
+        Their column ``persona`` is the role or trait.
+
+        Raises:
+            MismatchError: stores of another model, site or position.
+        """
+        from workbench.activations.together import Together
+
+        named = [(self.roles, "role")] + ([(self.traits, "trait")] if self.traits else [])
+        return Together(tuple(_as_personas(acts, name) for acts, name in named))
 
 
 def verb() -> Verb:
@@ -196,7 +168,16 @@ def open_inputs(config: AxisConfig) -> Inputs:
     return Inputs(roles, role_judge, traits, trait_judge)
 
 
-def _opened(store: str, judged: str | None) -> tuple[ActivationsLike, str]:
+def _as_personas(acts: Activations | Labelled, name: str) -> Labelled:
+    from workbench.directions.fit import column
+    from workbench.pipelines.labelled import Labelled
+
+    columns = {"persona": column(acts, name).astype(str)}
+    bare = acts.acts if isinstance(acts, Labelled) else acts
+    return Labelled(bare, columns)
+
+
+def _opened(store: str, judged: str | None) -> tuple[Activations | Labelled, str]:
     """Return a store and who gave its scores: those of transcripts, else its own."""
     from workbench.activations import open_activations
     from workbench.directions.rollouts import UNJUDGED

@@ -39,9 +39,9 @@ class CosinesConfig(Config):
     traits: str | None = None
     axis: str | None = None
     """The Assistant Axis, a bank of its own."""
-    covariance: str | None = None
-    """Store whose covariance the matched null has, such as all rollouts of the base; by default
-    the first of ``first``."""
+    covariance: str | list[str] | None = None
+    """Store, or several as one, whose covariance the matched null has, such as all rollouts of
+    the base; by default the first of ``first``."""
     groups: str | None = None
     """Column whose values are resampled and halved together, such as question."""
     nulls: list[NullName] = Field(
@@ -70,7 +70,9 @@ def verb() -> Verb:
 
 
 def _inputs(config: CosinesConfig) -> list[Path]:
-    stores = [*config.first, *config.second, *filter(None, [config.covariance])]
+    spread = config.covariance or []
+    spread = [spread] if isinstance(spread, str) else spread
+    stores = [*config.first, *config.second, *spread]
     return [*map(Path, stores), *paths_of([config.roles, config.traits, config.axis])]
 
 
@@ -184,13 +186,14 @@ def banks_of(config: CosinesConfig) -> dict[str, Directions]:
 def nulls_of(config: CosinesConfig) -> list[str | Null]:
     """Return the nulls that were asked for, each at the draws and the seed of the settings."""
     from workbench.activations import open_activations
+    from workbench.activations.together import open_together
     from workbench.directions import CovarianceMatched, SeedPairs, SplitHalf
     from workbench.directions.nulls import Isotropic
 
     first, second = (
         [open_activations(path) for path in side] for side in (config.first, config.second)
     )
-    spread = first[0] if config.covariance is None else open_activations(config.covariance)
+    spread = first[0] if config.covariance is None else open_together(config.covariance)
     told: dict[str, Any] = {"draws": config.draws, "seed": config.seed}
     made: dict[str, list[str | Null]] = {
         "closed form": ["closed form"],
