@@ -169,6 +169,23 @@ def test_a_server_answers_and_its_failures_are_counted(stand_in, completion, tmp
     assert open_prompts(str(done.path)).items[0][-1]["content"].startswith("I heard")
 
 
+def test_a_model_without_a_system_role_gets_the_instruction_before_the_question(
+    stand_in, tiny_folder, tmp_path
+):
+    take = {**FEW, "default": False}
+    with stand_in(lambda _: "Fine.") as (state, url):
+        server = {"url": url, "model": "gemma"}
+        given = {"server": server, "system_role": False, "take": take, "max_new_tokens": 4}
+        carry_out("rollout", given, root=tmp_path)
+    assert {len(body["messages"]) for body in state.bodies} == {1}
+    assert all("\n\n" in body["messages"][0]["content"] for body in state.bodies)
+    model = tiny_folder(tmp_path / "model", template="no_system")
+    done = carry_out("rollout", settings(model, take=take), root=tmp_path)
+    assert {
+        len(chat) for chat in open_prompts({"path": str(done.path), "answered": False}).items
+    } == {1}
+
+
 def test_the_same_chats_can_be_asked_of_another_model(model, tmp_path):
     first = carry_out("rollout", settings(model), root=tmp_path)
     again = {"path": str(first.path), "answered": False, "where": {"role": "default"}}

@@ -35,6 +35,9 @@ class RolloutConfig(ModelConfig):
     """As everywhere; left out where a server answers."""
     server: ServerConfig | None = None
     """A server of the OpenAI protocol. What is special to it goes into ``extra``."""
+    system_role: bool = True
+    """Whether the model that a server asks has a system role; of a loaded one its template says
+    so. Without one the instruction goes in front of the question."""
     kind: str = "roles"
     """roles, traits, prompts, or another of ``KINDS``."""
     take: dict[str, Any] = Field(default_factory=dict)
@@ -77,7 +80,8 @@ def _inputs(config: RolloutConfig) -> list[Path]:
 
 def _preview(config: RolloutConfig) -> Mapping[str, Any]:
     """Count the chats and the most tokens that can be written."""
-    prompts = _prompts(config, Speaker(_short(config.server.model if config.server else "model")))
+    name = _short(config.server.model if config.server else "model")
+    prompts = _prompts(config, Speaker(name, config.system_role))
     columns = {
         name: len(np.unique(values))
         for name, values in prompts.columns.items()
@@ -150,7 +154,8 @@ def _answering(config: RolloutConfig) -> _Answering:
     if config.server is not None:
         name = config.server.model
         identity = json.dumps([name, config.server.extra], sort_keys=True)
-        return _Answering(ChatServer(config.server), name, identity, Speaker(_short(name)), {})
+        speaker = Speaker(_short(name), config.system_role)
+        return _Answering(ChatServer(config.server), name, identity, speaker, {})
     from workbench import api
     from workbench.chat.local import LocalChat
 
