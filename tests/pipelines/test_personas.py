@@ -1,5 +1,7 @@
 """The verbs personas and monitor on planted rollouts: rules, held-out questions, controls."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from workbench.directions import open_directions
 from workbench.directions.trait_pairs import EFFECTIVE, trait_vectors
 from workbench.errors import ConfigError, MismatchError
 from workbench.pipelines.labelled import labelled
+from workbench.pipelines.personas import split_questions
 from workbench.pipelines.verbs import carry_out, plan
 from workbench.transcripts import Scores, read_transcripts, write_transcripts
 
@@ -86,6 +89,22 @@ def test_held_out_questions_are_the_same_for_every_variant_and_stand_in_the_file
     assert len(infos[0]["questions"]) == 4
 
 
+def test_a_trait_with_questions_of_its_own_keeps_its_share_of_them(judged):
+    from workbench.activations import open_activations
+
+    told = read_transcripts(judged["transcripts"])
+    own = np.where(told.columns["trait"] == "loud", "own-", "")
+    columns = {**told.columns, "question": np.char.add(own, told.columns["question"])}
+    acts = labelled(open_activations(judged["acts"]["prompt-last"]), replace(told, columns=columns))
+    kept, out = split_questions(acts, 0.25, seed=3)
+    assert sum(name.startswith("own-") for name in out) == 2
+    assert len(out) == 4
+    by_trait = {trait: set(kept.column("question")[kept.column("trait") == trait].tolist())
+                for trait in TRAITS}  # fmt: skip
+    assert by_trait["candid"] == by_trait["malicious"]
+    assert {len(names) for names in by_trait.values()} == {6}
+
+
 def test_without_a_judge_every_pair_counts_and_the_file_says_so(tmp_path):
     settings = write_rollouts(tmp_path, judge=None)
     done = carry_out("personas", settings, root=tmp_path / "runs")
@@ -110,7 +129,7 @@ def test_a_store_is_judged_anew_without_a_capture(judged, tmp_path):
     ("change", "error", "message"),
     [
         ({"acts": {"prompt-last": "response-mean"}}, ConfigError, "was captured at position"),
-        ({"held_out": 0.01}, ConfigError, "of 8 questions is 0"),
+        ({"held_out": 0.01}, ConfigError, "of 8 questions of 'candid' is 0"),
         ({"least": 99}, ConfigError, "no trait has good pairs enough"),
         ({"layers": [2]}, ConfigError, "layer 2"),
         ({"transcripts": "nothing.parquet"}, ConfigError, "no input 'nothing.parquet'"),
@@ -185,8 +204,6 @@ def test_another_position_and_vectors_of_other_traits_are_refused(judged, made, 
     with pytest.raises(ConfigError, match="monitoring reads the last prompt token"):
         monitored(judged, made, tmp_path, acts=judged["acts"]["response-mean"])
     told = rollouts()
-    from dataclasses import replace
-
     named = replace(told, columns={**told.columns, "trait": np.full(len(told), "brave")})
     write_transcripts(named, tmp_path / "brave.parquet")
     with pytest.raises(ConfigError, match="no rollout is of a trait named candid, loud"):

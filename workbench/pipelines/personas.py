@@ -105,24 +105,26 @@ def personas(config: PersonasConfig) -> Personas:
 
 
 def split_questions(acts: Labelled, share: float, seed: int) -> tuple[Labelled, list[str]]:
-    """Leave a share of the questions out, the same ones whatever the store.
+    """Leave a share of each trait's questions out, the same ones whatever the store.
 
     Returns:
         The items of the other questions, and the questions that were left out.
 
     Raises:
-        ConfigError: there is no question to leave, or none would be left.
+        ConfigError: a trait has no question to leave, or none would be left.
     """
-    asked = acts.column("question").astype(str)
-    names = np.unique(asked)
-    count = round(share * len(names))
-    if share and not 0 < count < len(names):
-        raise ConfigError(
-            f"held_out = {share} of {len(names)} questions is {count}; ask more questions, or hold "
-            "out another share"
-        )
-    out = np.random.default_rng(seed).permutation(names)[:count]
-    return acts.take(~np.isin(asked, out)), sorted(out.tolist())
+    traits, asked = (acts.column(name).astype(str) for name in ("trait", "question"))
+    out: set[str] = set()
+    for trait in np.unique(traits[traits != ""]) if share else ():
+        names = np.unique(asked[traits == trait])
+        count = round(share * len(names))
+        out |= set(np.random.default_rng(seed).permutation(names)[:count].tolist())
+        if not count or out.issuperset(names.tolist()):
+            raise ConfigError(
+                f"held_out = {share} of {len(names)} questions of {str(trait)!r} is {count}; ask "
+                "more questions, or hold out another share"
+            )
+    return acts.take(~np.isin(asked, sorted(out))), sorted(out)
 
 
 def _with_words(counts: pd.DataFrame, acts: Labelled, found: Any) -> pd.DataFrame:
