@@ -12,9 +12,12 @@ from workbench_apps.tables import read_table
 
 FACETS, MONOTONE, BLOCKS = "facets.parquet", "monotone.parquet", "blocks.parquet"
 ITEMS, PAIRS = "items.parquet", "pairs.parquet"
+DISPLACEMENT, TRANSFER = "displacement.parquet", "transfer.parquet"
 OWN, ALL = "none", "all"
 """The control that is none, and the facet that stands for all together."""
 RANDOM, SHUFFLED = "random", "shuffled"
+NEUTRAL = "neutral"
+"""The facet of replies without a pole."""
 _CURVE = ["method", "control", "facet", "dose", "mean", "low", "high", "interval", "n", "unit"]
 
 
@@ -40,6 +43,18 @@ def monotone_of(entry: Entry) -> pd.DataFrame:
     """Return the statistics of monotonicity over the doses."""
     columns = ["method", "control", "facet", "statistic", "value", "low", "high", "n", "unit"]
     return _optional(entry, MONOTONE, columns)
+
+
+def displacement_of(entry: Entry) -> pd.DataFrame:
+    """Return how far each dose moves the likelihood of each reply."""
+    columns = ["method", "control", "facet", "dose", "side", "change", "low", "high", "n", "unit"]
+    return _optional(entry, DISPLACEMENT, columns)
+
+
+def transfer_of(entry: Entry) -> pd.DataFrame:
+    """Return how far each dose moves the trust game."""
+    told = ["measure", "condition", "change", "low", "high", "band", "beyond_band", "mass"]
+    return _optional(entry, TRANSFER, ["method", "control", "dose", *told, "n", "unit"])
 
 
 def blocks_of(entry: Entry) -> pd.DataFrame:

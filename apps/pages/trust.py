@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import cards, downloads, shell, trusts
+from workbench_apps import cards, downloads, shell, trust_lines, trusts
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.state import EVERY
 from workbench_apps.trust_state import TrustState
@@ -19,7 +19,6 @@ from workbench.figures.trust import BLOCK_MEASURES, ITEMS, by_block, item_margin
 PATH, HEADING = "/trust", "Trust"
 PANEL = {"width": "min(100%, 440px)", "flex": "1 1 440px"}
 BELOW = (16, 0, 0, 0)
-RISE = ("method", "control", "facet", "statistic", "value", "interval", "p", "n")
 ARM = ["control", "dose", "mean", "low", "high", "n", "unit"]
 REPLIES = ("the trusting reply", "the distrusting reply")
 
@@ -63,7 +62,7 @@ class TrustView:
             "0 is no edit."
         )
         return [
-            cards.note(_headline(own, self.state.method)),
+            cards.note(_headline(own, trusts.monotone_of(entry), self.state.method)),
             pn.FlexBox(*panels, gap="12px", sizing_mode="stretch_width", margin=0),
             cards.note(
                 f"<p class='quiet under'>{cards.escape(told)} {cards.provenance(entry)}</p>"
@@ -80,7 +79,7 @@ class TrustView:
             if (kind == trusts.SHUFFLED).any()
             else None,
             theme=self.theme,
-            title=f"{self.state.method.replace('_', ' ')} · {_facet_words(facet)}",
+            title=f"{self.state.method.replace('_', ' ')} · {trust_lines.facet_words(facet)}",
             measure="margin",
             color=number,
         )
@@ -91,13 +90,17 @@ class TrustView:
         if entry is None:
             return []
         parts: list[Any] = []
-        rises = [_rise_line(row) for row in trusts.monotone_of(entry).to_dict("records")]
-        if rises:
-            told = "Does the margin rise from dose to dose? Random matrices are in the run's table."
+        heads, rows = trust_lines.rises(trusts.monotone_of(entry), self.state.method)
+        if rows:
+            told = (
+                "Does the margin rise from dose to dose? Every method over all facets, the one on "
+                "show by facet; nats a token and dose. Doses and controls are compared within the "
+                "same pairs."
+            )
             parts.append(
                 cards.note(
                     f"<h2>Monotonicity</h2><p class='quiet'>{told}</p>"
-                    + cards.html_table(rises, RISE)
+                    + cards.html_table(rows, heads)
                 )
             )
         table = self.accuracy()
@@ -105,13 +108,14 @@ class TrustView:
             facets = trusts.facets_of(table)
             told = (
                 f"Share of held-out pairs with a margin above 0, without an edit and at dose "
-                f"{self.state.dose}. {table['interval'].iloc[0]}; {_counts(table, facets)}."
+                f"{self.state.dose}. {table['interval'].iloc[0]}; "
+                f"{trust_lines.counts(table, facets)}."
             )
-            heads = ("method", "control", "dose", *map(_facet_words, facets))
+            heads = ["method", "control", "dose", *map(trust_lines.facet_words, facets)]
             parts += [
                 cards.note(
                     f"<h2>Accuracy by facet</h2><p class='quiet'>{cards.escape(told)}</p>"
-                    + cards.html_table(_accuracy_lines(table, facets), heads),
+                    + cards.html_table(trust_lines.accuracies(table, facets), heads),
                     margin=BELOW,
                 ),
                 downloads.csv_button(self.accuracy, "trust_accuracy.csv"),
@@ -128,6 +132,38 @@ class TrustView:
         shown = table["dose"].isin([0.0, float(self.state.dose)])
         drawn = ~table["control"].str.startswith(trusts.RANDOM)
         return table[shown & drawn].reset_index(drop=True)
+
+    def costs(self) -> Sequence[Any]:
+        """List what the doses do to the replies' likelihoods and to the trust game."""
+        entry = self.state.entry()
+        if entry is None:
+            return []
+        parts: list[Any] = []
+        heads, rows = trust_lines.displacements(trusts.displacement_of(entry), self.state.method)
+        if rows:
+            told = (
+                "Change of a reply's log-likelihood, nats a token. A margin that grows while the "
+                "trusting reply falls pushes both down."
+            )
+            parts.append(
+                cards.note(
+                    f"<h2>What a dose costs</h2><p class='quiet'>{told}</p>"
+                    + cards.html_table(rows, heads)
+                )
+            )
+        heads, rows = trust_lines.transfers(trusts.transfer_of(entry), self.state.method)
+        if rows:
+            told = (
+                "Change of what is sent in the trust game. Mass: the probability on allowed "
+                "answers; a low one means that the answer is not in the asked form."
+            )
+            parts.append(
+                cards.note(
+                    f"<h2>Transfer</h2><p class='quiet'>{told}</p>" + cards.html_table(rows, heads),
+                    margin=BELOW if parts else 0,
+                )
+            )
+        return parts
 
     def items(self) -> Sequence[Any]:
         """Draw every held-out pair; a click shows its replies."""
@@ -186,7 +222,7 @@ class TrustView:
         texts = cards.html_table([(found["chosen"], found["rejected"])], REPLIES, texts=True)
         return [
             cards.note(
-                f"{head}<p class='quiet'>{cards.escape(_told_pair(found))}</p>"
+                f"{head}<p class='quiet'>{cards.escape(trust_lines.pair_words(found))}</p>"
                 f"{_conversation(found['prompt'])}{texts}"
             ),
             cards.note(
@@ -233,18 +269,15 @@ class TrustView:
         ]
 
 
-def _facet_words(facet: str) -> str:
-    return "all facets" if facet == trusts.ALL else facet
-
-
-def _headline(own: pd.DataFrame, method: str) -> str:
+def _headline(own: pd.DataFrame, monotone: pd.DataFrame, method: str) -> str:
     rows = own[own["facet"] == trusts.facets_of(own)[0]].sort_values("dose")
     ends = [
-        f"{row['mean']:+.3f} {_bracket(row['low'], row['high'])} at dose {row['dose']:g}"
+        f"{row['mean']:+.3f} {trust_lines.bracket(row['low'], row['high'])} at dose {row['dose']:g}"
         for row in (rows.iloc[0], rows.iloc[-1])
     ]
-    named = f"{method.replace('_', ' ')}: margin {' and '.join(ends)}"
-    return f"<p class='big'>{cards.escape(named)}</p>"
+    named = f"{trust_lines.method_words(method)}: margin {' and '.join(ends)}"
+    said = trust_lines.verdict(monotone, method)
+    return f"<p class='big'>{cards.escape(named)}</p><p>{cards.escape(said)}</p>"
 
 
 def _controls_told(table: pd.DataFrame) -> str:
@@ -254,55 +287,6 @@ def _controls_told(table: pd.DataFrame) -> str:
     if (kinds == trusts.SHUFFLED).any():
         parts.append("Dotted: made from pairs with shuffled labels. ")
     return "".join(parts)
-
-
-def _bracket(low: Any, high: Any) -> str:
-    return "(no interval)" if pd.isna(low) else f"[{low:+.3f}, {high:+.3f}]"
-
-
-def _span(low: Any, high: Any, form: str = "+.3f") -> str:
-    return "withheld" if pd.isna(low) else f"{low:{form}} to {high:{form}}"
-
-
-def _accuracy_lines(table: pd.DataFrame, facets: Sequence[str]) -> list[tuple[object, ...]]:
-    """Return a row for each method, control and dose, and a column for each facet."""
-    lines: list[tuple[object, ...]] = []
-    for (method, control, dose), rows in table.groupby(["method", "control", "dose"], sort=False):
-        at = {str(row["facet"]): row for row in rows.to_dict("records")}
-        told = [_share(at[facet]) if facet in at else "none" for facet in facets]
-        lines.append((str(method).replace("_", " "), _arm(control), f"{dose:g}", *told))
-    return lines
-
-
-def _share(row: Mapping[Any, Any]) -> str:
-    bracket = "" if pd.isna(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    return f"{row['accuracy']:.2f}{bracket}"
-
-
-def _counts(table: pd.DataFrame, facets: Sequence[str]) -> str:
-    first = table.drop_duplicates("facet")
-    n = dict(zip(first["facet"].astype(str), first["n"].astype(int), strict=True))
-    told = [f"{_facet_words(facet)} {n[facet]}" for facet in facets]
-    return f"{first['unit'].iloc[0]}s: {', '.join(told)}"
-
-
-def _rise_line(row: Mapping[Any, Any]) -> tuple[object, ...]:
-    p = row.get("p")
-    return (
-        str(row["method"]).replace("_", " "), _arm(row["control"]), _facet_words(row["facet"]),
-        str(row["statistic"]).replace("_", " "), f"{row['value']:.3g}",
-        _span(row["low"], row["high"], ".3g"),
-        "none" if p is None or pd.isna(p) else f"{p:.3g}", cards.counted(row["n"], row["unit"]),
-    )  # fmt: skip
-
-
-def _arm(control: object) -> str:
-    return "—" if control == trusts.OWN else str(control)
-
-
-def _told_pair(found: Mapping[str, Any]) -> str:
-    extra = [str(found[name]) for name in ("scenario", "family", "style") if found.get(name)]
-    return " · ".join([str(found["item"]), str(found["facet"]), *extra])
 
 
 def _conversation(turns: Sequence[Mapping[str, Any]]) -> str:
@@ -328,7 +312,8 @@ def _build(root: Path) -> Any:
     chosen = ("run", "method", "facet", "dose", "item")
     sections = [
         cards.Section(f"{PATH} margins", view.margins, ("run", "method", "theme")),
-        cards.Section(f"{PATH} verdicts", view.judged, ("run", "dose")),
+        cards.Section(f"{PATH} verdicts", view.judged, ("run", "method", "dose")),
+        cards.Section(f"{PATH} costs", view.costs, ("run", "method")),
         cards.Section(f"{PATH} items", view.items, (*chosen, "theme")),
         cards.Section(f"{PATH} pair", view.pair, ("run", "item")),
         cards.Section(f"{PATH} blocks", view.blocks, ("run", "theme")),

@@ -34,8 +34,13 @@ def test_margins_controls_verdicts_and_blocks_show_what_was_planted(served, open
     figures = page.get_by_role("img", name=re.compile("bipo · .* 3 random directions"))
     figures.last.wait_for()
     assert figures.count() == 1 + len(trust_runs.FACETS)
-    page.get_by_role("row", name=re.compile(r"bipo — all facets smallest step 0\.2 ")).wait_for()
+    page.get_by_role("row", name=re.compile(r"bipo — all facets \+0\.2 \[")).wait_for()
     page.get_by_role("row", name=re.compile(r"bipo shuffled 1 0\.44")).wait_for()
+    settled(page, "Slope +0.2 [+0.2, +0.2] nats a token and dose; above shuffled labels.")
+    page.get_by_role("row", name=re.compile(r"— \+2 \+0\.300 .* -0\.100 .* -0\.020")).wait_for()
+    page.get_by_role(
+        "row", name=re.compile(r"transfer, person \+2 .*±0\.500 \(beyond\)")
+    ).wait_for()
     page.get_by_role("img", name=re.compile("Norm .* by block: bipo largest at layer 4")).wait_for()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download CSV").first.click()

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 from trust_runs import DOSES, FACETS, ITEMS, SLOPES, write_trust
-from workbench_apps import trusts
+from workbench_apps import trust_lines, trusts
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.state import EVERY
 from workbench_apps.trust_state import TrustState
@@ -72,6 +72,54 @@ def test_a_pair_is_read_with_its_conversation_and_both_replies(state):
     assert list(table.index) == list(DOSES)
 
 
+def test_every_method_is_judged_over_all_facets_and_the_one_on_show_by_facet(state):
+    table = trusts.monotone_of(state.entry())
+    heads, lines = trust_lines.rises(table, "bipo")
+    assert heads == [
+        "method",
+        "control",
+        "facet",
+        "slope",
+        "over shuffled",
+        "smallest step",
+        "scenarios",
+    ]
+    shown = [(method, control, facet) for method, control, facet, *_ in lines]
+    assert ("bipo", "—", "ability") in shown
+    assert ("mean difference", "—", "all facets") in shown
+    assert ("mean difference", "—", "ability") not in shown
+    (own,) = (line for line in lines if line[:3] == ("bipo", "shuffled", "all facets"))
+    assert own[4] == "—"
+
+
+@pytest.mark.parametrize(
+    ("method", "words"), [("bipo", "above shuffled labels"), ("mean_difference", "not beyond")]
+)
+def test_the_verdict_names_the_side_of_the_interval(state, method, words):
+    assert words in trust_lines.verdict(trusts.monotone_of(state.entry()), method)
+
+
+def test_a_slope_without_controls_is_said_to_stand_alone(state):
+    table = trusts.monotone_of(state.entry())
+    alone = table[table["statistic"] == "slope"]
+    assert trust_lines.verdict(alone, "bipo").endswith("nothing stands beside it.")
+    assert trust_lines.verdict(table, "prayer") == ""
+
+
+def test_costs_have_a_column_for_each_side_that_was_measured(state):
+    heads, lines = trust_lines.displacements(trusts.displacement_of(state.entry()), "bipo")
+    assert heads[2:] == ["trusting reply", "distrusting reply", "text without a pole"]
+    assert [line[1] for line in lines] == ["-2", "-1", "+1", "+2"]
+    assert trust_lines.displacements(trusts.displacement_of(state.entry()), "prayer")[1] == []
+
+
+def test_transfer_leaves_the_zero_dose_out_and_says_what_is_beyond(state):
+    _, lines = trust_lines.transfers(trusts.transfer_of(state.entry()), "bipo")
+    assert [(line[1], "beyond" in str(line[3])) for line in lines] == [
+        ("-2", True), ("-1", False), ("+1", False), ("+2", True),
+    ]  # fmt: skip
+
+
 def test_all_facets_come_first(state):
     assert trusts.facets_of(state.margins()) == ["all", *FACETS]
     assert set(state.margins()["control"]) == {
@@ -84,7 +132,10 @@ def test_all_facets_come_first(state):
 
 
 def test_a_run_without_items_or_blocks_still_opens(tmp_path):
-    write_trust(tmp_path, without=("items", "pairs", "blocks", "facets", "monotone"))
+    write_trust(
+        tmp_path,
+        without=("items", "pairs", "blocks", "facets", "monotone", "displacement", "transfer"),
+    )
     bare = TrustState(read_catalogue(tmp_path))
     assert (bare.method, bare.facet, bare.dose, bare.item) == ("bipo", "", "", "")
     assert bare.items().empty

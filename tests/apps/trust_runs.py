@@ -53,12 +53,45 @@ def accuracy(items):
 
 
 def monotone():
+    """Slopes as planted; over shuffled labels the strong method rises and the weak one does not."""
+    over = {("bipo", "none"): 0.19, ("mean_difference", "none"): 0.002}
+    stated = {"slope": SLOPES, "smallest_step": SLOPES, "slope_minus_shuffled": over}
     return pd.DataFrame(
         [
-            {"method": method, "control": control, "facet": "all", "statistic": "smallest_step",
-             "value": slope, "low": slope - 0.004, "high": slope + 0.004, "p": 0.001,
+            {"method": method, "control": control, "facet": facet, "statistic": statistic,
+             "value": value, "low": value - 0.004, "high": value + 0.004, "p": 0.01,
              "n": 3 * ITEMS, "unit": "scenario", "interval": "95% paired bootstrap"}
-            for (method, control), slope in SLOPES.items()
+            for statistic, values in stated.items()
+            for (method, control), value in values.items()
+            for facet in ("all", "ability")
+        ]
+    )  # fmt: skip
+
+
+def displacement():
+    """The strong method lifts the trusting reply and leaves text without a pole alone."""
+    moved = {("chosen", "all"): 0.15, ("rejected", "all"): -0.05, ("chosen", "neutral"): -0.01}
+    return pd.DataFrame(
+        [
+            {"method": "bipo", "control": "none", "facet": facet, "dose": dose, "side": side,
+             "change": change * dose, "low": change * dose - 0.02, "high": change * dose + 0.02,
+             "interval": "95%", "n": 36, "unit": "scenario"}
+            for (side, facet), change in moved.items()
+            for dose in DOSES
+            if dose
+        ]
+    )  # fmt: skip
+
+
+def transfer():
+    """More is sent as the dose grows, beyond random matrices at the ends alone."""
+    return pd.DataFrame(
+        [
+            {"method": "bipo", "measure": "transfer", "condition": "person", "control": "none",
+             "dose": dose, "change": 0.3 * dose, "low": 0.3 * dose - 0.1, "high": 0.3 * dose + 0.1,
+             "band": 0.5 if dose else np.nan, "beyond_band": abs(0.3 * dose) > 0.5, "mass": 0.8,
+             "n": 6, "unit": "item"}
+            for dose in DOSES
         ]
     )  # fmt: skip
 
@@ -104,6 +137,8 @@ def write_trust(root, without=()):
         "blocks": blocks(),
         "items": items,
         "pairs": pairs(),
+        "displacement": displacement(),
+        "transfer": transfer(),
     }
     tables = {name: table for name, table in tables.items() if name not in without}
     with open_run("trust", {"split": "test", "without": list(without)}, root=root) as run:
