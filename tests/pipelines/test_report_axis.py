@@ -48,6 +48,7 @@ def test_every_row_has_its_n_unit_interval_and_control(units):
     assert "of the 188 rollouts away" in floor.control  # 10 roles of 12, 20 default, 48 of traits
     assert any(row.question.startswith("cosine of P - A with trait calm") for row in cosines)
     assert all("seed-vs-seed of P-s0" in row.control for row in cosines)
+    assert all(row.control.endswith("; nobody judged") for row in cosines if "role" in row.question)
     assert all(row.model == "tiny+P-s0, tiny+P-s1 minus tiny+A-s0, tiny+A-s1" for row in cosines)
 
 

@@ -95,13 +95,16 @@ def _body(config: CosinesConfig, work: Work) -> Mapping[str, Any]:
     save_frame(found.table, work.run.path / COSINES_FILE)
     pairs = differences(config)
     sides = [[one.first.model.key for one in pairs], [one.second.model.key for one in pairs]]
-    chosen = {bank.info["layer"] for bank in banks_of(config).values() if "layer" in bank.info}
+    told = [bank.info for bank in named_banks(config).values()]
+    chosen = {info["layer"] for info in told if "layer" in info}
+    judges = {str(info["judge"]) for info in told if "judge" in info}
     return {
         "models": [key for side in sides for key in side],
         "between": [", ".join(sides[0]), "minus", ", ".join(sides[1])],
         "direction": config.name,
         "seeds": len(config.first),
         "layer": chosen.pop() if len(chosen) == 1 else None,
+        "judge": ", ".join(sorted(judges)) or "unstated",
         "rows": len(found.table),
     }
 
@@ -174,13 +177,27 @@ def banks_of(config: CosinesConfig) -> dict[str, Directions]:
     Raises:
         ConfigError: none was given.
     """
-    from workbench.directions import centered, open_directions
+    from workbench.directions import centered
+
+    return {
+        name: centered(bank) if bank.kind == "mean" else bank
+        for name, bank in named_banks(config).items()
+    }
+
+
+def named_banks(config: CosinesConfig) -> dict[str, Directions]:
+    """Return the banks as their files hold them.
+
+    Raises:
+        ConfigError: none was given.
+    """
+    from workbench.directions import open_directions
 
     named = {"role": config.roles, "trait": config.traits, "axis": config.axis}
     banks = {name: open_directions(path) for name, path in named.items() if path is not None}
     if not banks:
         raise ConfigError("nothing to compare with; give roles, traits or axis of an axis run")
-    return {name: centered(bank) if bank.kind == "mean" else bank for name, bank in banks.items()}
+    return banks
 
 
 def nulls_of(config: CosinesConfig) -> list[str | Null]:

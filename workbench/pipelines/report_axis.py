@@ -83,7 +83,8 @@ def _cosines(done: Done) -> Iterator[Row]:
         )
         passed = bank.groupby("second")["beyond"].all()
         verdict = "passes all" if row["passes"] else "does not pass all"
-        control = f"bands {bands}: {verdict}; {int(passed.sum())} of {len(passed)} pass all"
+        share = f"{int(passed.sum())} of {len(passed)} pass all"
+        control = f"bands {bands}: {verdict}; {share}; {_who(done.result.get('judge'))}"
         told = f"cosine of {row['first']} with {row['bank']} {row['second']}, block {row['layer']}"
         yield _row(told, done.result, {str(k): v for k, v in row.items()}, "cosine", control)
 
@@ -127,9 +128,11 @@ def _at_layer(done: Done) -> pd.DataFrame:
 
 def judge_told(result: Mapping[str, Any]) -> str:
     """Say who judged the rollouts of roles, and by which rule they counted."""
-    judge = result["judges"]["role"]
-    who = "nobody judged" if judge == "none" else f"judged by {judge}"
-    return f"{who}: {result['rule']}"
+    return f"{_who(result['judges']['role'])}: {result['rule']}"
+
+
+def _who(judge: str | None) -> str:
+    return "nobody judged" if judge == "none" else f"judged by {judge or 'unstated'}"
 
 
 def _row(
