@@ -14,7 +14,7 @@ from workbench.interventions import Gap
 from workbench.models.prompted import prompted
 from workbench.sweeps import Design
 from workbench.sweeps.controls import Controls, order_of, versions
-from workbench.types import LogitsRead, Measurement, Request
+from workbench.types import CandidatesRead, LogitsRead, Measurement, Request
 
 IDS = [(20, 30, 40, 50), (60, 70, 80, 45, 33), (90, 100, 110, 120, 130)]
 TEXTS = ["the city of the", "is true and a city is not false", "in a city of the"]
@@ -305,6 +305,23 @@ def test_the_realised_shift_is_read_after_the_edits_on_the_readouts_prompts(tiny
     moved = np.array(found[1.5]) - np.array(found[0.0])
     assert row["realised"] == pytest.approx(moved.mean(), rel=1e-4)
     assert abs(row["realised"] - row["dose_raw"]) > 0.1
+
+
+class TwoTokens(NextToken):
+    """Asks for a string of two tokens, so that there is a new one to edit."""
+
+    def requests(self, subject):
+        line = CandidatesRead(((7, 8),))
+        return [replace(one, reads=(line,)) for one in super().requests(subject)]
+
+
+def test_the_shift_of_new_tokens_alone_is_not_known_and_not_zero(tiny_subject):
+    own = directions(tiny_subject, layers=(1, 2))
+    options = {"readouts": [TwoTokens()], "doses": [1.5]}
+    assert swept(tiny_subject, own, scope="generated", **options)["realised"].isna().all()
+    assert swept(tiny_subject, own, scope="last", **options)["realised"].notna().all()
+    with pytest.raises(ConfigError, match="'generated' covers no token"):
+        swept(tiny_subject, own, scope="generated", per_layer="residual_target", **options)
 
 
 def test_a_target_is_for_adding_alone(tiny_subject):

@@ -55,6 +55,11 @@ class Scope:
         return bool(self.spans or self.ranges or self.places - {"last", "generated"})
 
     @property
+    def after_prompt(self) -> bool:
+        """Whether it covers no token of a prompt at all."""
+        return self.places == {"generated"} and not (self.spans or self.ranges)
+
+    @property
     def needs_prompt(self) -> bool:
         """Whether one must know what the prompt is, beyond which columns were cached."""
         return bool(self.spans or self.places & {"prompt", "generated"})

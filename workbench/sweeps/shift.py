@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from workbench.errors import ConfigError
+from workbench.interventions.scope import parse_scope
 from workbench.readouts.ask import Asked
 from workbench.sweeps.design import Cell, Window
 from workbench.types import Arm, Read, Request, Subject, ndarray
@@ -46,11 +47,16 @@ def realised(
 ) -> list[float]:
     """Return each cell's realised shift; NaN where nothing was read.
 
+    A scope that edits new tokens alone leaves every prompt's last token as it is: its shift is not
+    known, and not zero.
+
     Args:
         window: whose cells they are.
         states: by arm, at ``layers``.
         layers: those that were read.
     """
+    if parse_scope(window.settings.scope).after_prompt:
+        return [float("nan")] * len(window.cells)
     rows = [list(layers).index(layer) for layer in window.settings.window if layer in layers]
     zero = states[window.rows[_zero(window)]]
     found = []
@@ -80,11 +86,16 @@ def aim(subject: Subject, asked: Asked, window: Window) -> Window:
     doses up to it. Found block by block, on the prompts that `watch` chose.
 
     Raises:
-        ConfigError: no prompt is long enough to be read.
+        ConfigError: no prompt is long enough to be read, or the scope covers no prompt.
     """
     layers = sorted(window.settings.window)
     if len(layers) < 2:
         return window
+    if parse_scope(window.settings.scope).after_prompt:
+        raise ConfigError(
+            f"per_layer residual_target aims by prompts, and scope {window.settings.scope!r} "
+            "covers no token of them; use accumulate"
+        )
     if not asked.watched:
         raise ConfigError(
             f"per_layer residual_target reads prompts of {FEWEST_TOKENS} tokens or more, and the "
