@@ -62,6 +62,7 @@ def settings(fleet_folder):
         "monitor": MONITOR,
         "prompts": str(fleet_folder / "prompts.jsonl"),
         "max_new_tokens": 5,
+        "unit": 2,
         "controls": CONTROLS,
         "dtype": "float32",
         "device": "cpu",
@@ -69,11 +70,10 @@ def settings(fleet_folder):
 
 
 @pytest.fixture(autouse=True)
-def small_units(monkeypatch, tmp_path):
-    """Two prompts a unit, and no verdict of the doctor left behind."""
+def apart(monkeypatch, tmp_path):
+    """An empty folder, and no verdict of the doctor left behind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("workbench.api.cache_root", lambda: tmp_path / "cache")
-    monkeypatch.setattr(capped_fleet, "PROMPTS", 2)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +82,6 @@ def tables(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("capped")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workbench.api.cache_root", lambda: folder / "cache")
-        patch.setattr(capped_fleet, "PROMPTS", 2)
         return read(carry_out("capping", settings, root=folder))
 
 

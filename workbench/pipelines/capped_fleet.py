@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Of what a unit holds."""
-PROMPTS = 16
-"""Prompts of one unit."""
 REPLIES, READOUTS = "replies", "readouts"
 
 
@@ -115,16 +113,16 @@ def pieces_of(config: CappingConfig, parts: Parts) -> list[Piece]:
     """Cut the work, a function of the settings alone; the reference's replies come first."""
     n, members = len(parts.prompts), range(len(config.members))
     found = [
-        Piece(member, REPLIES, first, min(first + PROMPTS, n))
+        Piece(member, REPLIES, first, min(first + config.unit, n))
         for member in members
-        for first in range(0, n, PROMPTS)
+        for first in range(0, n, config.unit)
     ]
     return found + ([Piece(member, READOUTS) for member in members] if config.readouts else [])
 
 
 def digest_of(config: CappingConfig, parts: Parts) -> str:
     """Return a hash of all that decides what the units are, files aside, which the run hashes."""
-    told = [VERSION, PROMPTS, config.model_dump(mode="json"), parts.prompts.ids]
+    told = [VERSION, config.model_dump(mode="json"), parts.prompts.ids]
     return sha256(json.dumps(told).encode()).hexdigest()
 
 
@@ -208,7 +206,7 @@ class Fleet:
             Request(item, "reply", one.ids, (read,), one.spans)
             for item, one in zip(prompts.ids, rendered, strict=True)
         ]
-        texts = passes.write_replies(subject, requests, self.caps)
+        texts = passes.write_replies(subject, requests, self.caps, config.budget)
 
         def behind(replies: list[str]) -> list[Rendered]:
             pairs = zip(requests, replies, strict=True)

@@ -55,11 +55,11 @@ class Lines:
 
 
 def write_replies(
-    subject: Subject, requests: Sequence[Request], caps: Sequence[Cap]
+    subject: Subject, requests: Sequence[Request], caps: Sequence[Cap], budget: int
 ) -> list[list[str]]:
     """Return each cap's reply to each request; a prompt's draws are the same under all."""
     assert subject.runner is not None, "a subject gets its runner in wb.load"
-    answered = subject.runner.answer(subject, requests, [cap.arm for cap in caps])
+    answered = subject.runner.answer(subject, requests, [cap.arm for cap in caps], budget=budget)
     return [[answers[0][0] for answers in of_arm] for of_arm in answered.values]
 
 

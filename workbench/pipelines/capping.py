@@ -52,6 +52,10 @@ class CappingConfig(ModelConfig):
     """What all are asked: texts as a user, or chats."""
     max_new_tokens: int = Field(default=40, ge=1)
     temperature: float = Field(default=0.0, ge=0)
+    unit: int = Field(default=16, ge=1)
+    """Prompts of one unit of work."""
+    budget: int = Field(default=8192, ge=1)
+    """Tokens of one forward, pads and caps counted."""
     controls: Controls = Field(default_factory=lambda: CONTROLS)
     """Caps that replies are also written under: random:N, layers:N, noop."""
     readouts: list[str | dict[str, Any]] = Field(default_factory=list)
