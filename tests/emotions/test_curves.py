@@ -73,3 +73,15 @@ def test_wrong_widths_and_too_many_folds_are_refused(plant, names):
         curves(plant(), names, width=9)
     with pytest.raises(ConfigError, match="6 topics make no 7 folds"):
         curves(plant(), names, folds=7)
+
+
+def test_an_emotion_without_stories_in_a_split_is_left_out_of_it(plant, names):
+    made = plant()
+    topic, emotion = (made.stories.column(name) for name in ("topic", "emotion"))
+    found = held_out_curves(Stories.of(made.stories, names), made.neutral, draws=10, width=2)
+    lone = np.unique(topic)[found.fold == 0]
+    kept = made.stories.take((emotion != "fear") | np.isin(topic, lone))
+    sparse = held_out_curves(Stories.of(kept, names), made.neutral, draws=10, width=2)
+    fear = sparse.aucs["raw"][2, names.index("fear")]
+    assert np.isnan(fear).all()  # its only stories are those that are held out
+    assert sparse.summary()["auc"] > 0.9

@@ -197,13 +197,22 @@ def fleet(made, write_acts, tmp_path_factory):
 def test_profiles_show_the_planted_gap_and_fit_a_contrast_on_the_first_half(made, fleet, tmp_path):
     run_of = made["emotions"].path
     files = [str(run_of / f"{name}.safetensors") for name in ("emotions", "composite")]
-    told = {"directions": files, "acts": fleet, "draws": 200}
+    told = {"directions": files, "acts": fleet, "draws": 200,
+            "curves": str(run_of / "curves.parquet")}  # fmt: skip
     run = carry_out("profiles", told, root=tmp_path)
     gaps = pd.read_parquet(run.path / "gaps.parquet").set_index(["emotion", "window", "half"])
     fear = gaps.loc["fear"].xs("second", level="half")
     assert (fear["zgap"] > 1).all()
     assert (fear["zgap"] > fear["random95"]).all()
     assert (gaps.loc[("contrast", slice(None), "second"), "zgap"] > 1).all()
+    curves = pd.read_parquet(run_of / "curves.parquet").query("variant == 'denoised'")
+    curves = curves.set_index(["emotion", "layer"])
+    for row in gaps.loc["fear"].reset_index().query("window == 'peak'").to_dict("records"):
+        own = curves.loc[("fear", row["layer"])]
+        assert (row["auc"], row["auc_low"]) == (own["auc"], own["low"])
+        assert row["reads"] == (own["low"] > 0.5)
+    assert gaps.loc["composite"]["auc"].isna().all()
+    assert not gaps.loc["composite"]["reads"].any()
     profiles = pd.read_parquet(run.path / "profiles.parquet")
     assert set(profiles["emotion"]) == {*TAKE["emotions"], "composite", "contrast"}
     assert set(profiles["model"]) == {"A", "P"}

@@ -170,21 +170,33 @@ class Held:
         return [(a, b) for a in folds for b in folds[a:] if a == b or self.folds > 2]
 
     def _weights(self, pair: tuple[int, int]) -> Float[ndarray, "k n"]:
+        """Return the weights of emotions that have comparable stories left; zeros for others."""
+        own, found = self.stories, np.zeros((len(self.stories.emotions), len(self.stories)))
         kept = np.flatnonzero(~np.isin(self.fold, pair))
-        own = self.stories
-        found = np.zeros((len(own.emotions), len(own)))
-        found[:, kept] = emotion_weights(own.emotion[kept], own.topic[kept], len(own.emotions))
+        present, emotion = np.unique(own.emotion[kept], return_inverse=True)
+        if len(present) < 2:
+            return found
+        try:
+            weights = emotion_weights(emotion, own.topic[kept], len(present))
+        except ConfigError:  # no topic in common: nothing to say without these folds
+            return found
+        found[np.ix_(present, kept)] = weights
         return found
 
     def scores(
         self, X: Float[ndarray, "n d"], basis: Float[ndarray, "r d"] | None, pair: tuple[int, int]
     ) -> Float[ndarray, "n k"]:
-        """Return every story's coordinates along unit vectors that were fitted without a pair."""
+        """Return every story's coordinates along unit vectors that were fitted without a pair.
+
+        NaN for emotions without a story to fit on.
+        """
         vectors = self.weights[pair] @ X
         if basis is not None:
             vectors = remove_span(vectors, basis)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(X @ (vectors / np.maximum(lengths, np.finfo(np.float64).tiny)).T)
+        missing = ~self.weights[pair].any(axis=1)
+        lengths[missing] = np.nan
+        return np.asarray(X @ (vectors / lengths).T)
 
     def aucs(
         self, X: Float[ndarray, "n d"], basis: Float[ndarray, "r d"] | None
@@ -227,7 +239,7 @@ class Held:
 def _aucs(scores: Float[ndarray, "n k"], labelings: Int[ndarray, "b n"]) -> Float[ndarray, "b k"]:
     """Return the AUC of column e for the stories labeled e, under each row of labels."""
     n, k = scores.shape
-    ranks = rankdata(scores, axis=0)
+    ranks = rankdata(scores, axis=0, nan_policy="propagate")
     own = labelings[:, :, None] == np.arange(k)
     positive = own.sum(axis=1)
     sums = np.einsum("bnk,nk->bk", own, ranks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,14 @@ from workbench.files import write_bytes
 from workbench.pipelines.verb import Verb, Work, save_frame
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from workbench.directions import Directions
     from workbench.emotions.profiles import Fleet
 
 GAPS, PROFILES, SEEDS = "gaps.parquet", "profiles.parquet", "profiles_by_seed.parquet"
 CONTRAST = "contrast.safetensors"
+PEAK = "peak"
 
 
 class ProfilesConfig(Config):
@@ -34,6 +37,8 @@ class ProfilesConfig(Config):
     low: str = "P"
     window: list[int] | None = None
     """Layers that are averaged; by default the window in the first file."""
+    curves: str | None = None
+    """``curves.parquet`` of the emotions run: the held-out AUC stands beside every gap."""
     contrast: list[str] = Field(default_factory=lambda: ["anger", "disgust", "fear", "joy"])
     """Emotions on whose span the gap of the first half is projected; none for no such fit."""
     ridge: float = Field(default=1e-3, ge=0)
@@ -48,7 +53,8 @@ def verb() -> Verb:
 
 
 def _inputs(config: ProfilesConfig) -> list[Path]:
-    return [*map(Path, config.directions), *map(Path, config.acts)]
+    curves = [] if config.curves is None else [config.curves]
+    return list(map(Path, [*config.directions, *config.acts, *curves]))
 
 
 def _open(config: ProfilesConfig) -> tuple[Directions, Fleet, list[int]]:
@@ -105,6 +111,8 @@ def _body(config: ProfilesConfig, work: Work) -> Mapping[str, Any]:
         directions = stack([directions, fitted])
     scores = Scores(fleet, directions, window)
     gaps = gap_table(scores, draws=config.draws, seed=config.seed)
+    if config.curves is not None:
+        gaps = with_aucs(gaps, Path(config.curves), window)
     save_frame(gaps, folder / GAPS)
     save_frame(profile_table(scores), folder / PROFILES)
     save_frame(profile_table(scores, by_seed=True), folder / SEEDS)
@@ -116,6 +124,29 @@ def _body(config: ProfilesConfig, work: Work) -> Mapping[str, Any]:
         "window": label_of(window),
         "contrast": chosen,
     }
+
+
+def with_aucs(gaps: pd.DataFrame, curves: Path, window: Sequence[int]) -> pd.DataFrame:
+    """Add how well the vectors tell their emotion from others, on held-out stories.
+
+    ``auc`` and ``auc_low`` are at the gap's layer, or the means over the window; NaN for sums of
+    emotions. ``reads`` says whether ``auc_low`` is above 0.5: a gap along a vector that does not
+    read its emotion is a gap along some direction.
+    """
+    import pandas as pd
+
+    found = pd.read_parquet(curves)
+    own = found[found["variant"] == "denoised"]
+    at = own.set_index(["emotion", "layer"])[["auc", "low"]]
+    over = own[own["layer"].isin(list(window))].groupby("emotion")[["auc", "low"]].mean()
+    rows = []
+    for row in gaps.to_dict("records"):
+        place = (row["emotion"], row["layer"])
+        known = at if row["window"] == PEAK else over
+        key = place if row["window"] == PEAK else row["emotion"]
+        rows.append(known.loc[key].tolist() if key in known.index else [float("nan")] * 2)
+    auc, low = zip(*rows, strict=True)
+    return gaps.assign(auc=auc, auc_low=low, reads=[one > 0.5 for one in low])
 
 
 def _preview(config: ProfilesConfig) -> Mapping[str, Any]:

@@ -38,10 +38,12 @@ def gaps_text(folder: Path) -> str:
     second = peak[peak["half"] == SECOND].reset_index()
     beyond = second[[_beyond(row, before[row["emotion"]]) for row in second.to_dict("records")]]
     named = ", ".join(beyond["emotion"]) or "none"
+    reads = [_reads(beyond)] if "reads" in gaps else []
     said = [
         f"{high} minus {low} in pooled standard deviations; peaks chosen on the first half",
         f"beyond both random bands on the second half, with the first half's sign: "
         f"{len(beyond)} of {len(second)} ({named})",
+        *reads,
         _pivot(gaps).to_string(index=False, float_format=lambda value: f"{value:+.2f}", na_rep="-"),
     ]
     return "\n".join(said)
@@ -85,9 +87,10 @@ def gaps_page(folder: Path) -> str:
     )
     columns = ["emotion", "window", "layer", "half", "zgap", "low", "high", "item_low",
                "item_high", "random95", "matched95", "seed_gap"]  # fmt: skip
+    columns += [name for name in ("auc", "auc_low", "reads") if name in gaps]
     parts = [
         f"# Emotions in organisms, {told['high_condition']} minus {told['low_condition']}",
-        "\n".join(gaps_text(folder).split("\n")[:2]),
+        "\n".join(gaps_text(folder).split("\n")[: 3 if "reads" in gaps else 2]),
         f"Brackets: {told['interval']} (n = {told['n']}); item brackets are a paired bootstrap "
         "over items. Bands: 95% of isotropic and of covariance-matched random directions at the "
         "same layers, of the largest over layers where the layer was chosen on the same items.",
@@ -146,7 +149,7 @@ def _gap_rows(done: Done) -> Iterator[Row]:
             row["interval"],
             f"first half {before['zgap']:+.2f}; items {row['item_low']:+.2f} to "
             f"{row['item_high']:+.2f}; random {row['random95']:.2f}, matched "
-            f"{row['matched95']:.2f}; between seeds {row['seed_gap']:.2f}",
+            f"{row['matched95']:.2f}; between seeds {row['seed_gap']:.2f}" + _auc(row),
         )  # fmt: skip
 
 
@@ -181,6 +184,19 @@ def _beyond(row: dict[Any, Any], before: float) -> bool:
     """Whether a second half's gap passes both bands with the sign that the first half had."""
     kept = row["zgap"] * before > 0
     return bool(kept and abs(row["zgap"]) > max(row["random95"], row["matched95"]))
+
+
+def _auc(row: dict[Any, Any]) -> str:
+    return f"; held-out AUC {row['auc']:.2f}" if row.get("auc", 0) > 0 else ""
+
+
+def _reads(beyond: pd.DataFrame) -> str:
+    """Say which of those gaps are along vectors that tell their emotion apart."""
+    own = beyond[beyond["reads"].astype(bool)]["emotion"]
+    return (
+        f"of these, vectors that tell their emotion from others there (AUC interval above 0.5): "
+        f"{len(own)} ({', '.join(own) or 'none'})"
+    )
 
 
 def _pivot(gaps: pd.DataFrame) -> pd.DataFrame:
