@@ -92,7 +92,7 @@ def judged(entry: Entry) -> str:
     info = axis_of(entry).info
     judge = str(info.get("judge", "unstated"))
     who = "nobody: every rollout counts" if judge == "none" else judge
-    parts = [f"judged by {who}", f"rule {info.get('rule', 'unstated')}"]
+    parts = [f"Judged by {who}", f"rule {info.get('rule', 'unstated')}"]
     if entry.file(COUNTS) is not None:
         counts = read_table(entry.path / COUNTS, ["role", "n", "kept"])
         kept = counts[counts["kept"].astype(bool)]

@@ -85,7 +85,7 @@ def _persona_fact(catalogue: Catalogue) -> str:
     return (
         f"cosine of axis and first component {row['cosine']:.2f} [{row['low']:.2f}, "
         f"{row['high']:.2f}] at layer {state.layer}, a role's own up to {row['control_high']:.2f}, "
-        f"n = {row['n']} {row['unit']}s; {personas.judged(entry).partition(';')[0]}"
+        f"n = {row['n']} {row['unit']}s; {personas.judged(entry).partition(';')[0].lower()}"
     )
 
 

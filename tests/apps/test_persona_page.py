@@ -14,7 +14,7 @@ CHAT = (
 )
 
 
-def settled(page, text, seconds=60):
+def settled(page, text, seconds=120):
     page.get_by_text(text, exact=False).first.wait_for(timeout=1000 * seconds)
 
 
@@ -47,7 +47,7 @@ def test_the_map_the_axis_and_the_cosines_show_what_was_planted(served, open_pag
     page.get_by_role(
         "img", name=re.compile("trust_game transfer person, before to after.*A 2 to 3.5")
     ).wait_for()
-    settled(page, "judged by nobody: every rollout counts")
+    settled(page, "Judged by nobody: every rollout counts")
     assert re.search(r"20 of 20 roles shown.*P-s0 at 3.*A-s0 at -1", label(page, "Persona map"))
     assert "Histogram of 20 roles" in label(page, "Histogram")
     assert "lowest cosine 0.9" in label(page, "Axis and first component")
@@ -132,7 +132,7 @@ def test_a_conversation_is_read_by_two_models_turn_by_turn_and_token_by_token(
     page = open_page(live.url + "/persona?other=P-s0")
     paste(page, CHAT)
     page.get_by_role("img", name=re.compile("Assistant turns at layer 2.*P-s0")).wait_for(
-        timeout=120_000
+        timeout=240_000
     )
     rows = downloaded(page, 1, tmp_path / "tokens.csv")
     assert {row["model"] for row in rows} == {"base", "P-s0"}
@@ -154,12 +154,12 @@ def test_two_replies_stand_side_by_side_and_the_layer_moves_without_asking_again
     page = open_page(live.url + "/persona")
     page.get_by_label(re.compile("Prompt, or")).fill("Tell me of the city")
     page.get_by_role("button", name="Answer with and without").click()
-    page.get_by_text("an illustration, not a measurement").wait_for(timeout=120_000)
+    page.get_by_text("an illustration, not a measurement").wait_for(timeout=240_000)
     for arm in ("uncapped", "capped"):
         page.get_by_role("list", name=f"{arm} reply", exact=True).wait_for()
         page.get_by_role("row", name=re.compile(f"^{arm} ")).wait_for()
     paste(page, CHAT)
-    page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=60_000)
+    page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=240_000)
     page.get_by_role("heading", level=1).click()
     page.keyboard.press("]")
     page.get_by_role("img", name=re.compile("Assistant turns at layer 3")).wait_for()
@@ -171,7 +171,7 @@ def test_what_is_no_conversation_says_why_and_the_page_lives(live, open_page):
     paste(page, "just words")
     settled(page, "line 1 is nobody's")
     paste(page, CHAT)
-    page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=60_000)
+    page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=240_000)
 
 
 def test_a_second_session_waits_in_line_and_can_leave_it(live, open_page):
@@ -181,7 +181,7 @@ def test_a_second_session_waits_in_line_and_can_leave_it(live, open_page):
     first.get_by_label("Temperature").fill("0")
     first.get_by_label("Temperature").press("Tab")
     first.get_by_role("button", name="Answer with and without").click()
-    settled(first, "replies are being written", 60)
+    settled(first, "replies are being written", 240)
     second.get_by_role("button", name="Read the conversation").click()
     settled(second, "The model is busy: waiting, 1 job ahead")
     second.get_by_role("button", name="Cancel").click()
@@ -189,14 +189,14 @@ def test_a_second_session_waits_in_line_and_can_leave_it(live, open_page):
     first.get_by_role("button", name="Cancel").click()
     settled(first, "Canceled.")
     first.get_by_role("button", name="Read the conversation").click()
-    first.get_by_role("img", name=re.compile("Assistant turns")).wait_for(timeout=60_000)
+    first.get_by_role("img", name=re.compile("Assistant turns")).wait_for(timeout=240_000)
 
 
 def test_a_model_that_is_gone_is_a_message_and_the_page_lives(serve, tmp_path, open_page):
     persona_runs.write_axis(tmp_path, model=str(tmp_path / "gone"))
     page = open_page(serve(tmp_path).url + "/persona")
     page.get_by_role("button", name="Read the conversation").click()
-    settled(page, "no model folder", 120)
+    settled(page, "no model folder", 240)
     page.keyboard.press("Escape")
     page.get_by_role("heading", level=1).click()
     page.keyboard.press("]")
@@ -210,5 +210,5 @@ def test_a_later_session_works_after_an_earlier_one_is_gone(live, open_page):
     live.wait_for_log("ended")
     page = open_page(live.url + "/persona")
     paste(page, CHAT)
-    page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=60_000)
+    page.get_by_role("img", name=re.compile("Assistant turns at layer 2")).wait_for(timeout=240_000)
     assert parse_qs(urlsplit(page.url).query) == {}

@@ -170,7 +170,7 @@ def test_the_reference_is_a_band_or_the_default_alone(root, state, tmp_path):
 
 def test_who_judged_and_how_many_were_kept_is_told(state):
     told = personas.judged(state.entry())
-    assert told.startswith("judged by nobody: every rollout counts; rule all rollouts")
+    assert told.startswith("Judged by nobody: every rollout counts; rule all rollouts")
     assert told.endswith("20 of 20 roles kept, 240 rollouts")
 
 

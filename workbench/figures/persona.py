@@ -64,7 +64,7 @@ def persona_map(table: pd.DataFrame, *, theme: str = "light", title: str = "") -
         ("organisms", organisms, "diamond", look.palette[1], 15),
     ):
         if len(rows):
-            glyphs.append(_add_marks(figure, look, rows, marker, color, size))
+            glyphs.append(_add_marks(figure, rows, marker, color, size))
             items.append((name, [glyphs[-1]]))
     _add_names(figure, look, pd.concat([_ends(shown), organisms, default]))
     if items:
@@ -91,6 +91,8 @@ def axis_histogram(
         theme: light or dark.
         title: such as the layer.
     """
+    from bokeh.models import BasicTicker
+
     look = theme_named(theme)
     values = table.loc[table["kind"] == "role", "axis"].to_numpy(float)
     values = values[np.isfinite(values)]
@@ -114,6 +116,7 @@ def axis_histogram(
         figure, [bars], [("roles", "@top"), ("from", "@left{0.000}"), ("to", "@right{0.000}")]
     )
     figure.y_range.start = 0
+    figure.yaxis.ticker = BasicTicker(min_interval=1)
     items = [(f"roles ({len(values)})", [bars])]
     items += _upright(figure, look, marks, top)
     if floor is not None and np.isfinite(floor):
@@ -292,9 +295,7 @@ def _add_roles(figure: Any, look: Theme, roles: pd.DataFrame) -> Any:
     return glyph
 
 
-def _add_marks(
-    figure: Any, look: Theme, rows: pd.DataFrame, marker: str, color: str, size: int
-) -> Any:
+def _add_marks(figure: Any, rows: pd.DataFrame, marker: str, color: str, size: int) -> Any:
     from bokeh.models import ColumnDataSource
 
     return figure.scatter(
@@ -304,8 +305,7 @@ def _add_marks(
         marker=marker,
         size=size,
         fill_color=color,
-        line_color=look.surface,
-        line_width=1.2,
+        line_color=color,  # a rim of another color would hide the small one of the legend
     )
 
 
