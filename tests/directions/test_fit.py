@@ -6,9 +6,10 @@ import pytest
 from planted import planted
 from sklearn.base import BaseEstimator, clone
 
-from workbench.directions import fit_layers
+from workbench.directions import fit_layers, fit_map, fit_truth, read_recipe
 from workbench.directions.fit import fit_many, read_columns, shuffled
 from workbench.directions.paired import Paired
+from workbench.directions.recipe import FitPart
 from workbench.directions.ttpd import Ttpd
 from workbench.errors import ConfigError, FormatError, UnknownNameError
 from workbench.linalg import cosine
@@ -263,3 +264,17 @@ def test_states_that_are_all_the_same_give_no_direction(method):
     same = replace(acts, values=np.ones_like(acts.values))
     with pytest.raises(ConfigError, match=f"method '{method}' at layer 0"):
         fit_layers(same, method=method, pairs="fact", polarity="polarity")
+
+
+@pytest.mark.parametrize("method", ["bipo", "loreft"])
+@pytest.mark.parametrize("way", ["layers", "map", "truth"])
+def test_a_method_that_a_model_trains_is_not_fitted_to_activations(method, way):
+    acts = planted()
+    recipe = read_recipe("truth").model_copy(update={"fit": FitPart(method=method, y="label")})
+    ways = {
+        "layers": lambda: fit_layers(acts, method=method),
+        "map": lambda: fit_map(acts, method=method),
+        "truth": lambda: fit_truth(acts, recipe),
+    }
+    with pytest.raises(ConfigError, match=r"trained by a model .* wb.fit_trained"):
+        ways[way]()

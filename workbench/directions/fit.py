@@ -117,11 +117,7 @@ def create(method: str, params: Mapping[str, Any], gives: str = "direction") -> 
         ConfigError: a method that gives something else, or a parameter that it does not have.
     """
     factory = METHODS.factory(method)
-    if needs_model(factory):
-        raise ConfigError(
-            f"method {method!r} is trained by a model on pairs of replies, not fitted to "
-            "activations; use wb.fit_trained, or fit with model and pairs in place of acts"
-        )
+    refuse_model_trained(method, factory)
     given = getattr(factory, "gives", "direction")
     if given != gives:
         verb = "wb.fit_map" if given == "map" else "wb.fit"
@@ -133,6 +129,19 @@ def create(method: str, params: Mapping[str, Any], gives: str = "direction") -> 
                 f"method {method!r} has no parameter {name!r}; it has {', '.join(known) or 'none'}"
             )
     return factory(**params)
+
+
+def refuse_model_trained(method: str, factory: Any) -> None:
+    """Check that a method is fitted to activations.
+
+    Raises:
+        ConfigError: a model trains it.
+    """
+    if needs_model(factory):
+        raise ConfigError(
+            f"method {method!r} is trained by a model on pairs of replies, not fitted to "
+            "activations; use wb.fit_trained, or fit with model and pairs in place of acts"
+        )
 
 
 def fit_one(
@@ -291,6 +300,7 @@ def fit_many(
 
 def refuse_missing(estimator: Any, columns: Columns, method: str) -> None:
     """Check that every column that the method needs was named."""
+    refuse_model_trained(method, type(estimator))
     for name in getattr(estimator, "needs", ()):
         if getattr(columns, name, None) is None:
             raise ConfigError(f"method {method!r} needs {name}; name its column with {name}=...")
