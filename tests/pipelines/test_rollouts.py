@@ -20,8 +20,8 @@ FEW = {"roles": 2, "prompts": 1, "questions": 2}
 
 
 def settings(model, **more):
-    given = {"kind": "roles", "take": FEW, "max_new_tokens": 4, "unit": 3, "device": "cpu"}
-    return {"model": str(model), **given, **more}
+    given = {"kind": "roles", "take": FEW, "max_new_tokens": 4, "unit": 3}
+    return {"model": str(model), "device": "cpu", "dtype": "float32", **given, **more}
 
 
 def taken(kind, **take):

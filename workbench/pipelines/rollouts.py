@@ -159,7 +159,7 @@ def _answering(config: RolloutConfig) -> _Answering:
     from workbench import api
     from workbench.chat.local import LocalChat
 
-    subject = api.load_for_readouts(config.model, **config.options())
+    subject = api.load(config.model, **config.options())
     chat = LocalChat(subject, budget=config.budget)
     name = subject.stamp.key
     return _Answering(chat, name, subject.fingerprint, _speaker(subject), weights_of(subject))
