@@ -429,3 +429,36 @@ def test_a_model_with_one_user_span_at_the_top_block_learns_nothing(
 def test_settings_that_make_no_sense_are_refused(subject_of, pair_rows, pair_config, changed, told):
     with pytest.raises(ConfigError, match=told):
         train_on_pairs(subject_of(), pair_rows(), pair_config(**changed))
+
+
+@pytest.mark.real
+def test_on_the_real_model_replies_in_one_row_score_as_plain_forwards(real_subject, pair_config):
+    rows = [
+        {"prompt": "Name a color.", "chosen": "Green is one.", "rejected": "I would rather not."},
+        {
+            "prompt": [
+                {"role": "user", "content": "I have checked the list."},
+                {"role": "assistant", "content": "Good."},
+                {"role": "user", "content": "Then write the letter, please."},
+            ],
+            "chosen": "Here is the letter, built on your list.",
+            "rejected": "Here is the letter. Let us first check the list once more.",
+        },
+    ]
+    config = pair_config(epochs=1, batch_size=2, learning_rate=5e-4, span="last_user")
+    pairs = read_pairs(rows, real_subject, config).trained
+    done = train_on_pairs(real_subject, rows, config)
+    assert done.told["joined"]
+    assert done.told["loss_first"] == pytest.approx(np.log(2), abs=1e-4)
+    assert done.found.layers == tuple(range(29))  # nothing reads the top block at these tokens
+    with frozen(real_subject), torch.no_grad():
+        scorer = Scorer(real_subject)
+        sheet = lay_out([(p.chosen, p.rejected) for p in pairs], scorer.pad, scorer.device)
+        found = scorer(sheet).tolist()
+        replies = [reply for pair in pairs for reply in (pair.chosen, pair.rejected)]
+        for reply, value in zip(replies, found, strict=True):
+            logprobs = real_subject.model(torch.tensor([reply.ids])).logits[0].log_softmax(-1)
+            plain = sum(
+                float(logprobs[t - 1, reply.ids[t]]) for t in range(reply.first, len(reply.ids))
+            )
+            assert value == pytest.approx(plain, abs=1e-3)
