@@ -57,8 +57,8 @@ def plan_pairs(config: TrustPairsConfig) -> list[PairPlan]:
         for scenario in _dealt([s for s in scenarios() if split[s.id] == name], count, config.seed)
     ]
     rng = random.Random(f"trust-plan-{config.seed}")
-    styles = _deck(STYLES, len(chosen), rng)
-    turns = rng.choices(list(TURNS), list(TURNS.values()), k=len(chosen))
+    styles = _deck(config.styles, len(chosen), rng)
+    turns = rng.choices(config.turns, [TURNS[count] for count in config.turns], k=len(chosen))
     return [
         PairPlan(f"trust{n:05d}", scenario, name, style, turn, own_seed("trust", config.seed, n))
         for n, ((scenario, name), style, turn) in enumerate(zip(chosen, styles, turns, strict=True))
@@ -69,7 +69,7 @@ def plan_neutral(config: TrustPairsConfig) -> list[PairPlan]:
     """Plan the rows whose two replies are one, over all scenarios."""
     rng = random.Random(f"trust-neutral-{config.seed}")
     chosen = _dealt(scenarios(), config.neutral, config.seed)
-    styles = _deck(STYLES, len(chosen), rng)
+    styles = _deck(config.styles, len(chosen), rng)
     return [
         PairPlan(f"neutral{n:05d}", one, "test", style, 1, own_seed("neutral", config.seed, n))
         for n, (one, style) in enumerate(zip(chosen, styles, strict=True))

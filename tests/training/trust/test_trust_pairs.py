@@ -103,6 +103,18 @@ def test_styles_are_dealt_evenly_and_differ_in_length(some):
     assert means[0] + 15 < means[1] < means[2] - 10
 
 
+def test_styles_and_turns_can_be_narrowed():
+    plans = plan_pairs(config(styles=["terse"], turns=[1, 2], pairs=60))
+    assert {plan.style for plan in plans} == {"terse"}
+    turns = Counter(plan.turns for plan in plans)
+    assert set(turns) == {1, 2}
+    assert turns[2] > turns[1]
+    row = write_pair(plans[0])
+    assert row["chosen"].startswith("- ")
+    with pytest.raises(ConfigError):
+        plan("corpus", {"kind": "trust_pairs", "styles": ["brief"]})
+
+
 def test_conversations_end_on_the_request_and_hold_the_claim_once(some):
     known = {one.id: one for one in scenarios()}
     for row in some:
