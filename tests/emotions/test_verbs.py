@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from workbench.emotions import read_emotions
 from workbench.errors import ConfigError, MismatchError, UnknownNameError
 from workbench.linalg import cosine
 from workbench.pipelines.report_emotion import emotion_rows, gaps_text
+from workbench.pipelines.report_emotion_study import dose_verdicts, write_study_page
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import carry_out, plan
 from workbench.prompts import PromptSet, read_prompts
@@ -282,3 +284,38 @@ def test_pages_and_headline_say_what_the_tables_hold(made, fleet, tmp_path):
     beyond = said.split("(")[1].split(")")[0].split(", ")
     assert {"fear", "contrast"} <= set(beyond)
     assert "## Gaps" in (run.path / "report.md").read_text()
+
+
+def test_the_page_of_a_study_says_what_holds_and_what_does_not(made, fleet, tmp_path):
+    vectors = made["emotions"]
+    files = [str(vectors.path / f"{name}.safetensors") for name in ("emotions", "composite")]
+    told = {"directions": files, "acts": fleet, "draws": 200}
+    told |= {"curves": str(vectors.path / "curves.parquet")}
+    run = carry_out("profiles", told, root=tmp_path)
+    units = [(Unit("e", "emotions", (), {}), vectors), (Unit("p", "profiles", (), {}), run)]
+    page = write_study_page(units, {}, tmp_path).read_text()
+    first = page.split("\n## ")[0]
+    assert "- holds: vectors tell emotions apart on topics" in first
+    assert f"AUC {vectors.result['auc']:.3f}" in first
+    assert "- holds: organisms differ along vectors that read their emotion" in first
+    geometry = pd.read_parquet(vectors.path / "geometry.parquet")
+    own = geometry.query("variant == 'denoised' and planned and component == 1")
+    holds = "holds" if own["p"].item() < 0.05 else "does not hold"
+    assert f"- {holds}: PC1 goes with valence. r = {own['r'].item():+.2f}" in first
+    assert "## Emotion vectors" in page
+    assert "### Gaps" in page
+    assert write_study_page([], {}, tmp_path) is None
+
+
+def test_a_page_tells_slopes_that_could_not_be_judged_and_those_beyond_the_band():
+    slopes = pd.DataFrame(
+        {"direction": "composite", "layers": "1-3", "measure": ["transfer", "loglik", "loglik"],
+         "condition": ["person", "P", "A"], "slope": [np.nan, 2.0, -1.0],
+         "low": [np.nan, 1.0, -2.0], "high": [np.nan, 3.0, 0.5],
+         "beyond_band": [False, True, True]}
+    )  # fmt: skip
+    found = SimpleNamespace(slopes=slopes)
+    (line,) = dose_verdicts("doses", found)
+    assert line.startswith("doses: 1 of 2 judged slopes are off zero and beyond the random band")
+    assert "1 not judged" in line
+    assert line.endswith("composite on loglik (P) +2.")

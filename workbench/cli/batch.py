@@ -298,10 +298,13 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
     units = _run_study(config, options, workers)
     from workbench.pipelines.report import as_text, headline, write_report
     from workbench.pipelines.report_effects import study_effects, write_effects
+    from workbench.pipelines.report_emotion_study import write_study_page
 
     table, found = headline(units), dict(study_effects(units))
     path = write_report(table, units, options.root / "study" / config.name)
     files = [path, *write_effects(found, path.parent)]
+    page = write_study_page(units, found, path.parent)
+    files += [] if page is None else [page]
     if options.as_json:
         told = {stage: effects.to_dict() for stage, effects in found.items()}
         judged = {unit.title: done.result for unit, done in units if done.verb == "compare"}
@@ -321,10 +324,6 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
 
         line(f"\n{read_summary(done.path)}")
         files.append(done.path / REPORT)
-    for done in (done for _, done in units if done.verb in ("emotions", "profiles")):
-        from workbench.pipelines.report_emotion import REPORT as PAGE
-
-        files.append(done.path / PAGE)
     line(f"\nThe same as tables: {', '.join(map(str, files))}")
 
 

@@ -20,17 +20,17 @@ VARIANTS = ("denoised", "raw", "random control")
 
 def vectors_text(folder: Path, told: Mapping[str, Any]) -> str:
     """Say how well the vectors tell emotions apart, where, and whether they know valence."""
-    curves = _read(folder, "curves")
+    curves = read(folder, "curves")
     lines = [_held_out(told, curves)]
     lines += [f"    {line}" for line in _by_variant(curves)]
     if (folder / "geometry.parquet").exists():
-        lines += [f"  {line}" for line in _valence(_read(folder, "geometry"))]
+        lines += [f"  {line}" for line in _valence(read(folder, "geometry"))]
     return "\n".join(lines)
 
 
 def gaps_text(folder: Path) -> str:
     """Say by direction how far two conditions lie apart on both halves of the items."""
-    gaps = _read(folder, "gaps")
+    gaps = read(folder, "gaps")
     first = gaps.iloc[0]
     high, low = first["high_condition"], first["low_condition"]
     peak = gaps[gaps["window"] == PEAK].set_index("emotion")
@@ -51,7 +51,7 @@ def gaps_text(folder: Path) -> str:
 
 def vectors_page(folder: Path, told: Mapping[str, Any]) -> str:
     """Return the page of an emotions run as Markdown."""
-    curves, counts = _read(folder, "curves"), _read(folder, "counts")
+    curves, counts = read(folder, "curves"), read(folder, "counts")
     by_emotion = counts.groupby("emotion", sort=False)["stories"].agg(["sum", "min"])
     own = curves[(curves["variant"] == PLAIN) & curves["chosen"] & (curves["emotion"] != ALL)]
     at = own.groupby("emotion", sort=False)["auc"].mean()
@@ -59,27 +59,27 @@ def vectors_page(folder: Path, told: Mapping[str, Any]) -> str:
     each.columns = ["emotion", "stories", "fewest on a topic", "AUC in the window"]
     parts = [
         "# Emotion vectors",
-        vectors_text(folder, told),
+        "\n".join(f"- {line.strip()}" for line in vectors_text(folder, told).split("\n")),
         "AUC: of one emotion's stories against the other stories on the same topic, along vectors "
         "of other topics. The window was chosen by it alone.",
         "## By emotion",
-        _grid(each),
+        grid(each),
         "## By layer, mean over emotions",
-        _grid(_layers(curves)),
+        grid(_layers(curves)),
     ]
     if (folder / "geometry.parquet").exists():
         columns = ["variant", "component", "against", "r", "p", "n", "explained", "planned"]
         parts += [
             "## Principal components against marks of valence and arousal",
             "The marks are one author's coarse judgment, not ratings. Two pairs were planned.",
-            _grid(_read(folder, "geometry")[columns]),
+            grid(read(folder, "geometry")[columns]),
         ]
     return "\n\n".join(parts) + "\n"
 
 
 def gaps_page(folder: Path) -> str:
     """Return the page of a profiles run as Markdown."""
-    gaps, profiles = _read(folder, "gaps"), _read(folder, "profiles")
+    gaps, profiles = read(folder, "gaps"), read(folder, "profiles")
     told = gaps.iloc[0]
     whole = profiles[(profiles["half"] == ALL)]
     wide = whole.pivot_table(
@@ -95,9 +95,9 @@ def gaps_page(folder: Path) -> str:
         "over items. Bands: 95% of isotropic and of covariance-matched random directions at the "
         "same layers, of the largest over layers where the layer was chosen on the same items.",
         "## Gaps",
-        _grid(gaps[columns]),
+        grid(gaps[columns]),
         "## Profiles, from the reference, all items",
-        _grid(wide.reset_index()),
+        grid(wide.reset_index()),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -113,18 +113,18 @@ def emotion_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
 
 def _vector_rows(done: Done) -> Iterator[Row]:
     told, model = done.result, str(done.result["model"])
-    curves = _read(done.path, "curves")
-    best = {name: _window_mean(curves, name) for name in VARIANTS[1:]}
+    curves = read(done.path, "curves")
+    best = {name: window_mean(curves, name) for name in VARIANTS[1:]}
     others = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
     null = f"shuffled, largest over layers {told['null_largest']:.2f}"
     yield Row(
         f"AUC of emotion against emotion, held-out topics, blocks {told['window']}", model,
         told["auc"], told["low"], told["high"], told["n"], told["unit"], told["interval"],
-        f"{null}; whole window {_window_mean(curves, PLAIN):.2f}, {others}",
+        f"{null}; whole window {window_mean(curves, PLAIN):.2f}, {others}",
     )  # fmt: skip
     if not (done.path / "geometry.parquet").exists():
         return
-    found = _read(done.path, "geometry")
+    found = read(done.path, "geometry")
     for row in found[(found["variant"] == PLAIN) & found["planned"]].to_dict("records"):
         part = found[(found["variant"] != PLAIN) & (found["component"] == row["component"])]
         part = part[part["against"] == row["against"]]
@@ -137,7 +137,7 @@ def _vector_rows(done: Done) -> Iterator[Row]:
 
 
 def _gap_rows(done: Done) -> Iterator[Row]:
-    gaps = _read(done.path, "gaps")
+    gaps = read(done.path, "gaps")
     for row in gaps[gaps["half"] == SECOND].to_dict("records"):
         before = gaps[(gaps["emotion"] == row["emotion"]) & (gaps["window"] == row["window"])]
         before = before[before["half"] == FIRST].iloc[0]
@@ -164,10 +164,11 @@ def _held_out(told: Mapping[str, Any], curves: pd.DataFrame) -> str:
 
 def _by_variant(curves: pd.DataFrame) -> Iterator[str]:
     for name in VARIANTS:
-        yield f"{name}: {_window_mean(curves, name):.3f} in the window, all topics"
+        yield f"{name}: {window_mean(curves, name):.3f} in the window, all topics"
 
 
-def _window_mean(curves: pd.DataFrame, variant: str) -> float:
+def window_mean(curves: pd.DataFrame, variant: str) -> float:
+    """Return the mean AUC over emotions, topics and the window's layers."""
     own = curves[(curves["variant"] == variant) & curves["chosen"] & (curves["emotion"] == ALL)]
     return float(own["auc"].mean())
 
@@ -216,7 +217,7 @@ def _layers(curves: pd.DataFrame) -> pd.DataFrame:
     return table.join(null).reset_index()
 
 
-def _grid(table: pd.DataFrame) -> str:
+def grid(table: pd.DataFrame) -> str:
     """Lay a table out as Markdown; numbers in three digits, nothing for what is not there."""
     rows = [list(map(str, table.columns)), ["---"] * len(table.columns)]
     rows += [list(map(_cell, row)) for row in table.itertuples(index=False)]
@@ -229,7 +230,8 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _read(folder: Path, name: str) -> pd.DataFrame:
+def read(folder: Path, name: str) -> pd.DataFrame:
+    """Read one of a run's tables."""
     import pandas as pd
 
     return pd.read_parquet(folder / f"{name}.parquet")

@@ -1,0 +1,200 @@
+"""The page of a study of emotions: what holds and what does not, then every table behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.files import write_bytes
+from workbench.pipelines.report_emotion import (
+    ALL,
+    FIRST,
+    PEAK,
+    PLAIN,
+    SECOND,
+    gaps_page,
+    grid,
+    read,
+    vectors_page,
+    window_mean,
+)
+from workbench.pipelines.study import Unit
+from workbench.pipelines.verb import Done
+from workbench.runs import read_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.pipelines.report_effects import Effects
+
+FILE = "emotions.md"
+LEVEL = 0.05
+SLOPES = (
+    *("direction", "layers", "scope", "readout", "measure", "condition", "slope", "low", "high"),
+    *("n", "unit", "band", "monotone", "share_of_gap", "verdict"),
+)
+DOSES = ("direction", "layers", "dose", "realised", "realised_gap", "mass", "guarded")
+
+
+def write_study_page(
+    units: Sequence[tuple[Unit, Done]], effects: Mapping[str, Effects], folder: Path
+) -> Path | None:
+    """Write the page where a study made emotion vectors; None where it made none."""
+    if not any(done.verb == "emotions" for _, done in units):
+        return None
+    path = folder / FILE
+    write_bytes(path, study_page(units, effects).encode())
+    return path
+
+
+def study_page(units: Sequence[tuple[Unit, Done]], effects: Mapping[str, Effects]) -> str:
+    """Return the page as Markdown."""
+    own = {verb: [d for _, d in units if d.verb == verb] for verb in ("emotions", "profiles")}
+    swept = {unit.title: done for unit, done in units if done.verb == "sweep"}
+    lines = [line for done in own["emotions"] for line in vector_verdicts(done)]
+    lines += [line for done in own["profiles"] for line in gap_verdicts(done)]
+    lines += [line for title, done in swept.items() for line in gap_clear(title, done)]
+    lines += [line for title, found in effects.items() for line in dose_verdicts(title, found)]
+    parts = ["# Emotions: what holds and what does not", "\n".join(f"- {line}" for line in lines)]
+    parts += [_below(vectors_page(done.path, done.result)) for done in own["emotions"]]
+    parts += [_below(gaps_page(done.path)) for done in own["profiles"]]
+    parts += [_dose_section(title, found) for title, found in effects.items()]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def vector_verdicts(done: Done) -> Iterator[str]:
+    """Judge the vectors: held-out topics, the planned correlations, and what denoising did."""
+    told, curves = done.result, read(done.path, "curves")
+    yield (
+        f"{_word(told['low'] > 0.5 and told['auc'] > told['null_largest'])}: vectors tell emotions "
+        f"apart on topics they were not made from. AUC {told['auc']:.3f} [{told['low']:.3f}, "
+        f"{told['high']:.3f}], {told['interval']}, n = {told['n']}, at a window chosen without "
+        f"these topics; rule: interval above 0.5 and above what shuffled emotions reach at the "
+        f"best layer, {told['null_largest']:.3f}."
+    )
+    each = curves[(curves["variant"] == PLAIN) & curves["chosen"] & (curves["emotion"] != ALL)]
+    low = each.groupby("emotion", sort=False)["low"].mean()
+    yield (
+        f"{int((low > 0.5).sum())} of {len(low)} emotions have an AUC interval above 0.5 in the "
+        f"window {told['window']} ({', '.join(low[low > 0.5].index) or 'none'})."
+    )
+    if (done.path / "geometry.parquet").exists():
+        found = read(done.path, "geometry")
+        for row in found[(found["variant"] == PLAIN) & found["planned"]].to_dict("records"):
+            yield (
+                f"{_word(row['p'] < LEVEL)}: PC{row['component']} goes with {row['against']}. r = "
+                f"{row['r']:+.2f}, permutation p = {row['p']:.4f}, n = {row['n']} emotions, "
+                f"coarse marks of one author."
+            )
+    plain, control = (window_mean(curves, name) for name in (PLAIN, "random control"))
+    yield (
+        f"removing neutral components changes the window's AUC by {plain - control:+.3f} over "
+        "removing as many random directions."
+    )
+
+
+def gap_verdicts(done: Done) -> Iterator[str]:
+    """Judge the gaps: beyond random directions, seeds and halves, along vectors that read."""
+    gaps = read(done.path, "gaps")
+    peak = gaps[gaps["window"] == PEAK].set_index("emotion")
+    first, second = (peak[peak["half"] == half] for half in (FIRST, SECOND))
+    sign = second["zgap"] * first["zgap"].reindex(second.index) > 0
+    bands = second[["random95", "matched95"]].max(axis=1)
+    beyond = sign & (second["zgap"].abs() > bands)
+    seeds = beyond & ~(second["zgap"].abs() <= second["seed_gap"])
+    row = gaps.iloc[0]
+    words = f"{row['high_condition']} minus {row['low_condition']}"
+    yield (
+        f"{words}, second half of items at the first half's peak layer: {int(beyond.sum())} of "
+        f"{len(second)} directions are beyond both random bands with the same sign, "
+        f"{int(seeds.sum())} of them also beyond what two seeds of one condition differ by "
+        f"({', '.join(second.index[seeds]) or 'none'})."
+    )
+    if "reads" in second:
+        kept = seeds & second["reads"].astype(bool)
+        yield (
+            f"{_word(bool(kept.any()))}: organisms differ along vectors that read their emotion "
+            f"on held-out stories: {', '.join(second.index[kept]) or 'none of these'}."
+        )
+    if "composite" in second.index:
+        own = second.loc["composite"]
+        held = bool(beyond["composite"] and seeds["composite"] and own["zgap"] > 0)
+        yield (
+            f"{_word(held)}: the composite lies higher in {row['high_condition']}. "
+            f"{own['zgap']:+.2f} pooled SD on the second half (items {own['item_low']:+.2f} to "
+            f"{own['item_high']:+.2f}; {own['interval']} {own['low']:+.2f} to {own['high']:+.2f}, "
+            f"n = {own['n']}), random {own['random95']:.2f}, matched {own['matched95']:.2f}, "
+            f"between seeds {own['seed_gap']:.2f}."
+        )
+
+
+def gap_clear(title: str, done: Done) -> Iterator[str]:
+    """Say whether a sweep's natural gap is clear, once for each sweep that measured one."""
+    gap = read_result(done.path).get("gap")
+    if gap is not None:
+        clear = "clear" if gap["clear"] else "under two standard errors, so doses are not in gaps"
+        yield (
+            f"{title}: natural gap {gap['value']:+.3f} residual units, standard error "
+            f"{gap['standard_error']:.3f} over n = {gap['n']} {gap['unit']}s: {clear}."
+        )
+
+
+def dose_verdicts(title: str, found: Effects) -> Iterator[str]:
+    """Say what a sweep moved beyond random directions, of how much it could judge."""
+    slopes = found.slopes
+    judged = slopes[slopes["slope"].notna()]
+    moved = judged[judged["beyond_band"].astype(bool) & (judged["low"] * judged["high"] > 0)]
+    named = [
+        f"{row['direction']}{_place(row, slopes)} on {row['measure']} ({row['condition']}) "
+        f"{row['slope']:+.3g}"
+        for row in moved.to_dict("records")
+    ]
+    told = f"{len(moved)} of {len(judged)} judged slopes are off zero and beyond the random band"
+    rest = len(slopes) - len(judged)
+    out = f"; {rest} not judged, since no dose keeps the answer mass" if rest else ""
+    yield f"{title}: {told}{out}{': ' + '; '.join(named) if named else ''}."
+
+
+def _place(row: Mapping[Any, Any], slopes: pd.DataFrame) -> str:
+    return f" at {row['layers']}" if slopes["layers"].nunique() > 1 else ""
+
+
+def _dose_section(title: str, found: Effects) -> str:
+    slopes, doses = found.slopes, found.doses
+    parts = [
+        f"## Doses: {title}",
+        f"Intervals: {', '.join(dict.fromkeys(map(str, slopes['interval'])))}; band: "
+        f"{', '.join(dict.fromkeys(map(str, slopes['band_name'])))}; per "
+        f"{', '.join(dict.fromkeys(map(str, slopes['dose_unit'])))} dose.",
+        grid(slopes[[name for name in SLOPES if name in slopes]]),
+        grid(doses[[name for name in DOSES if name in doses]]),
+    ]
+    if len(found.controls):
+        columns = [
+            "direction",
+            "control",
+            "readout",
+            "measure",
+            "condition",
+            "slope",
+            "low",
+            "high",
+        ]
+        parts += ["Controls, the same slopes:", grid(found.controls[columns])]
+    if len(found.sensitivity):
+        parts += [
+            f"Largest change at doses -{found.endpoint:g} and {found.endpoint:g}, a sensitivity "
+            "and no estimate of mediation:",
+            grid(found.sensitivity),
+        ]
+    return "\n\n".join(parts)
+
+
+def _word(holds: bool) -> str:
+    return "holds" if holds else "does not hold"
+
+
+def _below(page: str) -> str:
+    """Move a page's headings one level down."""
+    return "\n".join(f"#{line}" if line.startswith("#") else line for line in page.split("\n"))
