@@ -41,6 +41,7 @@ def fleet_folder(tmp_path_factory, tiny_folder, tiny_adapter, subject_of):
     save_directions(axis, folder / "axis.safetensors")
     prompts = wb.PromptSet.from_records([{"text": text} for text in TEXTS * 3])
     acts = wb.capture(subject, prompts, layers=[1, 2, 3], position="all", out=folder / "acts")
+    wb.capture(subject, prompts, layers=LAYERS, position="all", out=folder / "match")
     means = np.stack([acts.at(layer).mean(0) for layer in (1, 2, 3)])[None]
     default = Directions(("default",), (1, 2, 3), means, subject.stamp, kind="mean")
     save_directions(default, folder / "default.safetensors")
@@ -160,7 +161,7 @@ def test_random_caps_have_the_percentile_of_the_same_states(tables):
 
 @pytest.mark.thorough
 def test_with_a_match_random_and_moved_caps_engage_as_often(settings, fleet_folder):
-    given = {**settings, "match": str(fleet_folder / "acts"), "percentile": 40}
+    given = {**settings, "match": str(fleet_folder / "match"), "percentile": 40}
     parts = capped_fleet.Parts.of(CappingConfig(**given))
     found = floors(CappingConfig(**given), parts)
     shares = found.groupby("control")["match_below"].apply(list)

@@ -78,7 +78,7 @@ class Parts:
         match = None if config.match is None else open_activations(config.match)
         stores = [calibration] if match is None else [calibration, match]
         for store in stores:
-            axis.refuse_other(store)
+            axis.model.refuse_other(store.model, axis.label)
         there = set(axis.layers).intersection(*(store.layers for store in stores))
         missing = [one for one in config.layers if one not in there]
         missing += [monitor] if monitor not in axis.layers else []
@@ -88,6 +88,8 @@ class Parts:
                 f"the axis ({', '.join(map(str, axis.layers))}) and of the stores "
                 f"({'; '.join(', '.join(map(str, store.layers)) for store in stores)})"
             )
+        for store in stores:
+            axis.select(config.layers).refuse_other(store)
         known = Controls.of(config.controls)
         if known.sign or known.shuffled:
             raise ConfigError("controls of a capping are random:N, layers:N and noop")
