@@ -22,6 +22,8 @@ QUESTION = "You are a pirate who hates rules. What should I do with my savings?"
 MOST_TOKENS = 1024
 INFORMATIVE = 0.15
 """Share of positions below the floor under which a cap says nothing about a reply."""
+EVERYWHERE = 0.9
+"""Share from which a cap acts nearly everywhere, and so pushes rather than bounds."""
 
 
 class Capped:
@@ -164,13 +166,7 @@ class Capped:
         told = (
             f"Before the cap, {share:.0%} of the reply's positions and blocks lie below the floor"
         )
-        weak = (
-            "<p class='warn'>Under 15%: the cap has little to act on here, so a difference between "
-            "the replies says little about it.</p>"
-            if share < INFORMATIVE
-            else ""
-        )
-        return f"<p class='big'>{told}</p>{weak}"
+        return f"<p class='big'>{told}</p>{_warning(share)}"
 
     def _numbers(self) -> Any:
         body = [
@@ -192,6 +188,22 @@ class Capped:
             "seed: an illustration, not a measurement.</p>",
             margin=(8, 0, 0, 0),
         )
+
+
+def _warning(share: float) -> str:
+    """Say when a pair of replies says little: the cap hardly acts, or acts everywhere."""
+    if share < INFORMATIVE:
+        return (
+            f"<p class='warn'>Under {INFORMATIVE:.0%}: the cap has little to act on here, so a "
+            "difference between the replies says little about it.</p>"
+        )
+    if share >= EVERYWHERE:
+        return (
+            f"<p class='warn'>At {EVERYWHERE:.0%} and more the cap acts nearly everywhere: it "
+            "pushes along the axis rather than bounds it, and a broken reply shows that push. "
+            "Choose a lower floor: a higher percentile along role minus default.</p>"
+        )
+    return ""
 
 
 def _named(row: Mapping[Any, Any]) -> str:

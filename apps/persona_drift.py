@@ -163,7 +163,7 @@ def _headline(turns: pd.DataFrame, band: Mapping[str, float]) -> str:
     said = []
     for name, rows in turns.groupby("model", sort=False):
         ordered = rows.sort_values("turn")["mean"]
-        told = f"{name}: {', '.join(f'{value:.3g}' for value in ordered)}"
+        told = f"{name}, turn by turn: {', '.join(f'{value:.3g}' for value in ordered)}"
         if "low" in band:
             out = int(((ordered < band["low"]) | (ordered > band["high"])).sum())
             told += f" ({out} of {len(ordered)} turns outside the band)"

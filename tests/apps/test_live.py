@@ -165,3 +165,12 @@ def test_the_script_of_a_drift_prints_the_turns(made):
     out = printed(scripts.drift_script([(ref, None)], axis, 2, ANSWERED))
     assert "assistant" in out
     assert ref in out
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.1, "little to act on"), (0.5, None), (0.95, "Choose a lower floor")]
+)
+def test_a_pair_that_says_little_says_so(share, words):
+    from workbench_apps.persona_capped import _warning
+
+    assert (words in _warning(share)) if words else _warning(share) == ""

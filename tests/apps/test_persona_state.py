@@ -1,5 +1,6 @@
 """The persona page's state, and what it reads from the runs around an axis."""
 
+import json
 from dataclasses import replace
 
 import pandas as pd
@@ -144,7 +145,10 @@ def test_the_base_is_found_above_an_axis_that_names_no_model(tmp_path):
 
 def test_the_newest_of_two_runs_that_compare_one_direction_counts(root, state):
     entry = state.entry()
-    table = pd.read_parquet(next((root / "cosines").iterdir()) / "cosines.parquet")
+    (older,) = (root / "cosines").iterdir()
+    table = pd.read_parquet(older / "cosines.parquet")
+    told = json.loads((older / "run.json").read_text())
+    (older / "run.json").write_text(json.dumps({**told, "started": "2020-01-01T00:00:00+00:00"}))
     with open_run(
         "cosines", {"again": 1}, root=root, inputs=[entry.path / "axis.safetensors"]
     ) as run:

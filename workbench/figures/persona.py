@@ -323,7 +323,7 @@ def _add_names(figure: Any, look: Theme, rows: pd.DataFrame) -> None:
             text_font_size="11px",
             text_color=look.ink,
             background_fill_color=look.surface,
-            background_fill_alpha=0.6,
+            background_fill_alpha=0.35,
         )
     )
 
