@@ -105,7 +105,7 @@ def serve():
 def served(serve, full_root):
     """The explorer over ``full_root``."""
     made = serve(full_root)
-    urlopen(made.url + "/", timeout=30).close()
+    urlopen(made.url + "/", timeout=120).close()
     return made
 
 
@@ -151,7 +151,7 @@ def open_page(chromium):
         more = {"user_agent": PHONE, "is_mobile": True, "has_touch": True} if phone else {}
         contexts.append(chromium.new_context(viewport=size, accept_downloads=True, **more))
         page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         watch(page, re.match(r"http://[^/]+", url)[0])
         page.goto(url)
         page.get_by_role("heading", level=1).wait_for()
