@@ -22,10 +22,10 @@ class TrustPairsConfig(Config):
     test: float = Field(default=0.1, ge=0, le=0.5)
     """Share of the pairs that is held out, in scenarios of their own, some of every family."""
     styles: list[Literal["terse", "mixed", "long"]] = Field(
-        default_factory=lambda: ["terse", "mixed", "long"], min_length=1
+        default=["terse", "mixed", "long"], min_length=1
     )
     """Length styles, dealt evenly."""
-    turns: list[Literal[1, 2, 3]] = Field(default_factory=lambda: [1, 2, 3], min_length=1)
+    turns: list[Literal[1, 2, 3]] = Field(default=[1, 2, 3], min_length=1)
     """How many user turns a conversation may have; two and three are twice as frequent as one."""
     writer: Literal["templates", "server", "local"] = "templates"
     """Who writes the replies: this package's grammar, or a language model."""
