@@ -65,9 +65,12 @@ def test_requests_are_filled_and_dialogues_name_no_feeling():
     assert {one.person for one in templates.stories} == {"first", "third"}
     stories = story_requests([EMOTIONS["fear"]], list(TOPICS.values()))
     dialogues = dialogue_requests(list(TOPICS.values()), dialogues=2)
-    for chat in (*stories.items, *dialogues.items):
+    asked = dialogue_requests(list(TOPICS.values()), dialogues=3, answered=True)
+    assert set(asked.column("kind")) == {"exchange"}
+    assert len(set(asked.column("prompt"))) == 3
+    for chat in (*stories.items, *dialogues.items, *asked.items):
         assert not re.search(r"[{}]", chat[0]["content"])
-    for chat in dialogues.items:
+    for chat in (*dialogues.items, *asked.items):
         text = chat[0]["content"]
         assert not any(emotion.pattern.search(text) for emotion in EMOTIONS.values()), text
 

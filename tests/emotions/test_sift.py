@@ -84,9 +84,18 @@ def test_a_dialogue_keeps_its_first_turn_and_gets_the_names_of_a_chat():
 def test_transcripts_of_something_else_are_refused():
     with pytest.raises(UnknownNameError, match=r"'angst'"):
         sift(written(("story", "angst", LONG)), words, EMOTIONS, least=5)
-    with pytest.raises(ConfigError, match="'poem'; sift takes story, dialogue"):
+    with pytest.raises(ConfigError, match="'poem'; sift takes story, dialogue, exchange"):
         sift(written(("poem", "joy", LONG)), words, EMOTIONS, least=5)
     bare = Transcripts(("a",), (({"role": "assistant", "content": LONG},),), ("",), ("m",), ({},),
                        np.zeros(1, np.int64))  # fmt: skip
     with pytest.raises(ConfigError, match="no column 'kind'"):
         sift(bare, words, EMOTIONS, least=5)
+
+
+def test_an_exchange_is_its_question_and_answer():
+    found = sift(
+        written(("exchange", "", LONG), ("exchange", "", f"As an AI, I cannot. {LONG}")),
+        words, EMOTIONS, least=5,
+    )  # fmt: skip
+    assert found.outcomes == ("", REFUSED)
+    assert found.texts.items == (f"Human: Write.\nAssistant: {LONG}",)

@@ -83,6 +83,8 @@ class PromptFile(Config):
 
     stories: tuple[Template, ...] = Field(min_length=1)
     dialogues: tuple[Template, ...] = Field(min_length=1)
+    exchanges: tuple[Template, ...] = ()
+    """Questions whose answers make dialogues too."""
 
 
 def read_emotions(path: str | Path | None = None) -> dict[str, Emotion]:
@@ -118,7 +120,8 @@ def read_templates(path: str | Path | None = None) -> PromptFile:
     """Read what a model is told to write; arguments and errors as `read_emotions`."""
     place = HOME / "prompts.toml" if path is None else Path(path)
     found = parse(PromptFile, read_toml(place), str(place))
-    for kind, slots in (("stories", ("event", "feels")), ("dialogues", ("subject",))):
+    needed = {"stories": ("event", "feels"), "dialogues": ("subject",), "exchanges": ("subject",)}
+    for kind, slots in needed.items():
         for number, one in enumerate(getattr(found, kind)):
             missing = [slot for slot in slots if f"{{{slot}}}" not in one.text]
             if missing:

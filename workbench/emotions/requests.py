@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench.emotions.items import Emotion, PromptFile, Topic, read_templates
+from workbench.errors import ConfigError
 from workbench.prompts import PromptSet
 
-STORY, DIALOGUE = "story", "dialogue"
+STORY, DIALOGUE, EXCHANGE = "story", "dialogue", "exchange"
 
 
 def story_requests(
@@ -50,20 +51,37 @@ def story_requests(
 
 
 def dialogue_requests(
-    topics: Sequence[Topic], *, dialogues: int = 1, templates: PromptFile | None = None
+    topics: Sequence[Topic],
+    *,
+    dialogues: int = 1,
+    answered: bool = False,
+    templates: PromptFile | None = None,
 ) -> PromptSet:
     """Ask for neutral dialogues between a person and an AI on every topic's plain subject.
 
     Columns as of stories, without ``emotion`` and ``person``.
+
+    Args:
+        topics: in order.
+        dialogues: on each topic.
+        answered: ask a question instead, whose answer makes the dialogue; for models too small to
+            write both sides.
+        templates: what to ask; what ships by default.
+
+    Raises:
+        ConfigError: no questions to be answered in the templates.
     """
-    written = (templates or read_templates()).dialogues
+    found = templates or read_templates()
+    written = found.exchanges if answered else found.dialogues
+    if not written:
+        raise ConfigError("the templates have no [[exchanges]]; add some, or ask for dialogues")
     rows = [
         {
-            "id": f"dialogue/{topic.name}/{draw}",
+            "id": f"{EXCHANGE if answered else DIALOGUE}/{topic.name}/{draw}",
             "messages": _asked(
                 written[_turn(topic, draw, len(written))].text, {"subject": topic.subject}
             ),
-            "kind": DIALOGUE,
+            "kind": EXCHANGE if answered else DIALOGUE,
             "topic": topic.name,
             "area": topic.area,
             "prompt": _turn(topic, draw, len(written)),

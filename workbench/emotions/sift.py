@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.emotions.items import Emotion
-from workbench.emotions.requests import DIALOGUE, STORY
+from workbench.emotions.requests import DIALOGUE, EXCHANGE, STORY
 from workbench.errors import ConfigError, UnknownNameError, unknown
 from workbench.prompts import PromptSet
 from workbench.transcripts import Transcripts
@@ -60,7 +60,7 @@ def sift(
     """Keep the texts that may be read, as bare texts.
 
     A heading and lines before the text are taken off. Of a dialogue the turns are renamed "Human:"
-    and "Assistant:"; one without a turn of each is dropped.
+    and "Assistant:"; one without a turn of each is dropped. An exchange is its question and answer.
 
     Args:
         written: answers to requests for stories or dialogues; column ``kind`` says which.
@@ -78,6 +78,8 @@ def sift(
         text = body(written.answer(row))
         if kind == DIALOGUE:
             text = renamed(text)
+        elif kind == EXCHANGE and text:
+            text = f"Human: {_question(written, row)}\nAssistant: {text}"
         told = reason if reason != "cut short" else ""
         told = told or _fault(text, kind, _emotion(written, row, kind, emotions))
         size = count(text) if not told else 0
@@ -120,7 +122,7 @@ def renamed(text: str) -> str:
 def _fault(text: str, kind: str, emotion: Emotion | None) -> str:
     if not text:
         return "empty"
-    if _REFUSAL.match(text):
+    if _REFUSAL.match(text.rpartition("\nAssistant: ")[2] if kind == EXCHANGE else text):
         return REFUSED
     if emotion is not None and emotion.pattern.search(text):
         return NAMED
@@ -131,16 +133,21 @@ def _fault(text: str, kind: str, emotion: Emotion | None) -> str:
 def _emotion(
     written: Transcripts, row: int, kind: str, emotions: Mapping[str, Emotion]
 ) -> Emotion | None:
-    if kind == DIALOGUE:
+    if kind in (DIALOGUE, EXCHANGE):
         return None
     if kind != STORY:
         raise ConfigError(
-            f"transcript {written.ids[row]!r} is a {kind!r}; sift takes story, dialogue"
+            f"transcript {written.ids[row]!r} is a {kind!r}; sift takes story, dialogue, exchange"
         )
     name = str(_column(written, "emotion")[row])
     if name not in emotions:
         raise _unknown(name, emotions)
     return emotions[name]
+
+
+def _question(written: Transcripts, row: int) -> str:
+    """Return what the answer is to."""
+    return written.chats[row][-2]["content"]
 
 
 def _unknown(name: str, emotions: Mapping[str, Emotion]) -> UnknownNameError:

@@ -50,6 +50,8 @@ class DialoguesConfig(TopicsConfig):
 
     dialogues: int = Field(default=1, ge=1)
     """On each topic."""
+    answered: bool = False
+    """Ask questions whose answers make the dialogues, for models too small to write both sides."""
 
 
 def story_prompts(take: StoriesConfig, speaker: Speaker) -> PromptSet:  # noqa: ARG001
@@ -72,6 +74,7 @@ def dialogue_prompts(take: DialoguesConfig, speaker: Speaker) -> PromptSet:  # n
     return dialogue_requests(
         choose(read_topics(take.topics_file), take.topics, "topics"),
         dialogues=take.dialogues,
+        answered=take.answered,
         templates=read_templates(take.templates_file),
     )
 
