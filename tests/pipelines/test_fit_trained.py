@@ -12,9 +12,13 @@ from workbench.pipelines.study import Outputs, expand
 from workbench.pipelines.verbs import carry_out, plan
 
 ROWS = [
-    {"id": f"p{n}", "prompt": f"is it {word} ?", "chosen": "A A", "rejected": "B B",
-     "split": "train" if n < 4 else "test"} for n, word in enumerate("CDEFGH")
-]  # fmt: skip
+    {
+        **{"id": f"p{n}", "prompt": [{"role": "user", "content": f"is it {word} ?"}]},
+        **{"chosen": "A A", "rejected": "B B", "split": "train" if n < 4 else "test"},
+        **{"facet": "ability", "scenario": f"s{n}", "family": "f", "style": "plain"},
+    }
+    for n, word in enumerate("CDEFGH")
+]
 
 
 @pytest.fixture
@@ -91,3 +95,25 @@ def test_the_command_line_trains_and_lists_the_method(run, settings):
     assert "gamma" in said
     code, said, _ = run("fit", settings["pairs"], "--method", "bipo")
     assert code == 1
+
+
+@pytest.mark.parametrize("span", ["user", "assistant"])
+def test_a_sweep_of_the_recorded_scope_finds_the_margin_that_training_told(
+    span, settings, tmp_path, caplog
+):
+    from workbench import api, sweep
+
+    done = carry_out("fit", {**settings, "span": span}, root=tmp_path / "runs")
+    found = open_directions(done.path)
+    subject = api.load(settings["model"], dtype="float32", device="cpu", check=False)
+    readout = {"name": "reply_margin", "pairs": settings["pairs"], "measures": ["margin"]}
+    table = sweep(
+        subject, found, readouts=[readout], doses=[-1, 1], scope=found.info["scope"], controls=0
+    )
+    means = table.groupby("dose")["value"].mean()
+    assert means[1.0] == pytest.approx(done.result["margin_after"], abs=1e-3)
+    assert means[0.0] == pytest.approx(done.result["margin_before"], abs=1e-3)
+    assert means[-1.0] < means[0.0] < means[1.0]
+    assert "was trained with scope" not in caplog.text
+    sweep(subject, found, readouts=[readout], doses=[1], scope="last", controls=0)
+    assert f"was trained with scope '{found.info['scope']}'" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from workbench.types import ActivationsLike, Progress, Subject
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 
 def sweep(
@@ -169,11 +172,24 @@ def lay_out(
     """Return what is asked and under which arms."""
     if not readouts:
         raise ConfigError("no readouts; give at least one, such as readouts=['trust_game']")
+    _say_other_scope(directions, design.scope)
     windows = design.windows(subject, directions)
     asked = watch(Asked.of(subject, readouts), windows, subject.width)
     if design.per_layer == "residual_target":
         windows = [_described(aim(subject, asked, window), directions) for window in windows]
     return asked, windows
+
+
+def _say_other_scope(directions: Steering, scope: str) -> None:
+    """Warn where what was trained on some tokens is swept on others."""
+    trained = directions.info.get("scope")
+    if trained is not None and trained != scope:
+        logger.warning(
+            "%s was trained with scope %r and is swept with %r; what it does there was not trained",
+            directions.label,
+            trained,
+            scope,
+        )
 
 
 def _described(window: Window, directions: Steering) -> Window:
