@@ -101,15 +101,20 @@ def test_screens_and_drifts_are_told_beside_their_controls(tmp_path):
     )  # fmt: skip
     trend = pd.DataFrame([{**common, "slope": -0.5, "band": 0.1, "turns": 4.0}])
     units = []
-    for verb, name, table in (("screen", "corpora", screen), ("drift", "trend", trend)):
-        (tmp_path / verb).mkdir()
-        table.to_parquet(tmp_path / verb / f"{name}.parquet")
-        done = Done(verb, "id", "done", tmp_path / verb, {"model": "tiny", "outside": 0.25})
-        units.append((Unit(verb, verb, (), {}), done))
+    for stage, verb, name, table in (
+        ("first", "screen", "corpora", screen.take([0])),
+        ("second", "screen", "corpora", screen),
+        ("drift", "drift", "trend", trend),
+    ):
+        folder = tmp_path / stage
+        folder.mkdir()
+        table.to_parquet(folder / f"{name}.parquet")
+        done = Done(verb, "id", "done", folder, {"model": "tiny", "outside": 0.25})
+        units.append((Unit(stage, verb, (), {}), done))
     own, over, slope = persona_vector_rows(units)
     assert own.control == "random direction 0.20 (95%)"
     assert over.control == "its documents rank above with probability 0.90 [0.80, 1.00]"
-    assert (over.question, over.value) == ("bad minus plain along loud, block 3", 2.0)
+    assert (over.question, over.value) == ("second: bad minus plain along loud, block 3", 2.0)
     assert slope.control == "turns in random order 0.10 (95%); 25% of turns outside the reference"
     text = as_text(headline(units))
     assert "+2.000 [+0.500, +1.500], n = 8 items" in text

@@ -145,6 +145,8 @@ def test_residual_directions_have_no_axis_left_and_say_how_much_is_theirs(place,
     assert told["random"].iloc[0] == pytest.approx(np.sqrt(1 - 1 / STAMP.width))
     assert np.linalg.norm(found["malicious"].at(1)) == pytest.approx(5.0)
     assert set(told["removed"]) == {"assistant"}
+    marked, _ = combined(place, tmp_path, without=[axis], mark=" (residual)")
+    assert marked.names == ("malicious (residual)", "candid (residual)")
     short, _ = combined(place, tmp_path, without=[axis], renormalize=False)
     assert np.linalg.norm(short["malicious"].at(1)) == pytest.approx(4.0)
 

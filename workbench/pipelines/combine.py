@@ -38,6 +38,8 @@ class CombineConfig(Config):
     """Directions whose span is projected out, such as the Assistant Axis."""
     renormalize: bool = True
     """Bring what is left back to the length before."""
+    mark: str = ""
+    """Ends the name of each, such as " (residual)"."""
     layers: list[int] | None = None
 
     @model_validator(mode="after")
@@ -150,6 +152,7 @@ def _body(config: CombineConfig, work: Work) -> Mapping[str, Any]:
         told = {key: value for key, value in before.info.items() if key != "made_by"}
         made = f"{before.info['made_by']}; without {', '.join(nuisances.names)}"
         after = replace(after, info={**told, **after.info, "made_by": made})
+    after = replace(after, names=tuple(f"{name}{config.mark}" for name in after.names))
     save_directions(after, work.run.path / FILE)
     table = retained_table(before, after, nuisances)
     save_frame(table, work.run.path / "retained.parquet")

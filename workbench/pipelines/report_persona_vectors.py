@@ -5,7 +5,9 @@ Where a run holds several blocks, the middle one of them is told; all stand in i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +29,13 @@ Result = Mapping[str, Any]
 
 def persona_vector_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
     """Give the rows of every run of persona vectors, in the order of the study."""
-    for _, done in units:
+    counts = Counter(done.verb for _, done in units)
+    for unit, done in units:
+        label = f"{unit.title}: " if counts[done.verb] > 1 else ""
         for name, rows in TABLES.get(done.verb, {}).items():
             if (done.path / name).exists():
-                yield from rows(done.result, _middle(done.path / name))
+                for row in rows(done.result, _middle(done.path / name)):
+                    yield replace(row, question=label + row.question)
 
 
 def _middle(path: Path) -> pd.DataFrame:
@@ -89,7 +94,9 @@ def _shifted(_: Result, table: pd.DataFrame) -> Iterator[Row]:
 
 
 def _screened(result: Result, table: pd.DataFrame) -> Iterator[Row]:
-    """Tell what each corpus has more of than the model's own answers, and than the control."""
+    """Tell what each corpus has more of than the control, or else than the model's own answers."""
+    over = table[table["against"] != "own answers"]
+    table = over if len(over) else table
     for row in table.to_dict("records"):
         question = f"{row['corpus']} minus {row['against']} along {row['direction']}, {_at(table)}"
         control = f"random direction {row['random']:.2f} (95%)"
