@@ -56,6 +56,12 @@ def test_a_cap_under_the_gate_and_a_floor_far_off_are_told_and_not_hidden():
     assert "not near it at 1 of 1 blocks" in told
 
 
+def test_one_unit_has_no_interval_and_no_plural():
+    alone = {"n": 1, "unit": "item", "low": float("nan"), "high": float("nan")}
+    told = "\n".join(summary(tables(**alone), CONFIG))
+    assert "change -0.8 (no interval), n = 1 item; random caps" in told
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

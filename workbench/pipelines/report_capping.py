@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from workbench.effects.displacement import OWN
@@ -131,7 +132,7 @@ def _places_told(placed: pd.DataFrame) -> Iterator[str]:
     rows = own(conditions(placed))
     for (model, text), part in rows.groupby(["model", "text"], sort=False):
         told = [
-            f"{row['displacement']:+.3g} [{row['low']:.3g}, {row['high']:.3g}] "
+            f"{row['displacement']:+.3g} {_ends(row)} "
             + ("on capped text, read without hooks" if row["dose"] else "uncapped")
             + f" ({'beyond' if row['beyond_band'] else 'within'} the band of {row['band']:.2g})"
             for row in part.to_dict("records")
@@ -155,8 +156,9 @@ def _gaps_told(behaviour: pd.DataFrame) -> Iterator[str]:
         what = " ".join(filter(None, (row["readout"], row["measure"], row["condition"])))
         yield (
             f"- {row['model']}, {what}: {row['before']:+.3g} before, {row['after']:+.3g} after, "
-            f"change {row['effect']:+.3g} [{row['low']:.3g}, {row['high']:.3g}], n = {row['n']} "
-            f"{row['unit']}s; random caps reach {row['band']:.2g}: {verdict(row)}."
+            f"change {row['effect']:+.3g} {_ends(row)}, n = {row['n']} "
+            f"{row['unit']}{'s' * (row['n'] != 1)}; random caps reach {row['band']:.2g}: "
+            f"{verdict(row)}."
         )
 
 
@@ -172,6 +174,12 @@ def _controls_told(engaged: pd.DataFrame, config: CappingConfig) -> Iterator[str
         rows = before[kinds == kind]
         if len(rows):
             yield f"- Control {kind} ({words}) would move {_range(rows['engaged'])} of own tokens."
+
+
+def _ends(row: Mapping[Any, Any]) -> str:
+    if np.isnan(row["low"]):
+        return "(no interval)"
+    return f"[{row['low']:.3g}, {row['high']:.3g}]"
 
 
 def _range(values: pd.Series[Any]) -> str:
