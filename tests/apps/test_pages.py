@@ -57,7 +57,7 @@ def test_the_overview_lists_runs_and_links_to_what_they_show(served, open_page):
     page = open_page(served.url + "/")
     settled(page, "240 items at 6 layers")
     settled(page, "AUC at layer 3")
-    settled(page, "12 runs")
+    settled(page, "13 runs")
     settled(page, "nearest to P: 0.25")
     page.get_by_role("link", name="Truth").last.click()
     page.wait_for_url(re.compile("/truth"))
