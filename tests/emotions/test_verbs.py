@@ -278,7 +278,10 @@ def test_pages_and_headline_say_what_the_tables_hold(made, fleet, tmp_path):
     assert rows[0].value == vectors.result["auc"]
     assert [row.unit for row in rows[1:3]] == ["emotion", "emotion"]
     gaps = pd.read_parquet(run.path / "gaps.parquet")
-    assert len(rows) == 3 + (gaps["half"] == "second").sum()
+    told = [row.question for row in rows[3:]]
+    assert sum("along contrast" in question for question in told) == 2  # the peak and the window
+    assert sum("along fear" in question for question in told) == 2
+    assert len(told) < (gaps["half"] == "second").sum()  # what shows nothing is on the page alone
     said = gaps_text(run.path)
     assert said.startswith("A minus P in pooled standard deviations")
     beyond = said.split("(")[1].split(")")[0].split(", ")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 REPORT = "report.md"
 PLAIN, ALL, PEAK, FIRST, SECOND = "denoised", "all", "peak", "first", "second"
 VARIANTS = ("denoised", "raw", "random control")
+SUMS = ("composite", "contrast")
+"""Directions that a headline tells of whatever they show; emotions where they show something."""
 
 
 def vectors_text(folder: Path, told: Mapping[str, Any]) -> str:
@@ -138,9 +140,11 @@ def _vector_rows(done: Done) -> Iterator[Row]:
 
 def _gap_rows(done: Done) -> Iterator[Row]:
     gaps = read(done.path, "gaps")
+    first = gaps[gaps["half"] == FIRST].set_index(["emotion", "window"])
     for row in gaps[gaps["half"] == SECOND].to_dict("records"):
-        before = gaps[(gaps["emotion"] == row["emotion"]) & (gaps["window"] == row["window"])]
-        before = before[before["half"] == FIRST].iloc[0]
+        before = first.loc[(row["emotion"], row["window"])]
+        if row["emotion"] not in SUMS and not _beyond(row, before["zgap"]):
+            continue  # all of them stand in the run's own page
         place = f"block {row['layer']}" if row["window"] == PEAK else f"blocks {row['window']}"
         yield Row(
             f"{row['high_condition']} minus {row['low_condition']} along {row['emotion']}, "
