@@ -122,12 +122,17 @@ def test_displacement_shows_both_texts_the_capped_reply_and_every_seed():
     assert figure.html_attributes["aria-label"].endswith("on own replies: P -2.")
 
 
-def test_a_readout_is_drawn_before_and_after_with_its_contrast():
+def test_a_readout_is_drawn_before_and_after_and_gaps_apart_from_models():
     figure = capped_readout(behaviour(), axis="dollars of 10")
     before, after = drawn(figure, "at")
-    assert list(before["model"]) == ["P", "P - A"]
-    assert (list(before["at"]), list(after["at"])) == ([2.0, 1.0], [1.75, 0.5])
-    assert (list(before["low"]), list(after["high"])) == ([1.0, 1.0], [2.5, 2.5])
+    assert list(before["model"]) == ["P"]
+    assert (list(before["at"]), list(after["at"])) == ([2.0], [1.75])
+    assert (list(before["low"]), list(after["high"])) == ([1.0], [2.5])
+    gap = drawn(capped_readout(behaviour(), level="contrast"), "at")
+    assert [list(one["at"]) for one in gap] == [[1.0], [0.5]]
+    assert list(gap[0]["model"]) == ["P - A"]
+    with pytest.raises(ValueError, match="no rows of level 'organism'"):
+        capped_readout(behaviour(), level="organism")
     assert set(before["fill"]) == {LIGHT.palette[0]}
     assert labels(figure)[-1] == "range under 2 random caps"
     assert figure.xaxis[0].axis_label == "dollars of 10"
@@ -136,7 +141,7 @@ def test_a_readout_is_drawn_before_and_after_with_its_contrast():
 def test_an_uninformative_cap_and_missing_controls_are_told():
     figure = capped_readout(behaviour(informative=False, random=()))
     assert notes(figure)[:2] == [
-        "no random caps in this run", "hollow: the cap engages too little in P, P - A"
+        "no random caps in this run", "hollow: the cap engages too little in P"
     ]  # fmt: skip
     assert set(drawn(figure, "at")[0]["fill"]) == {LIGHT.surface}
     with pytest.raises(ValueError, match="found 2"):

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.effects.displacement import OWN, REFERENCE
-from workbench.effects.engagement import CONDITION, CONTRAST, FINAL, GENERATED, ORGANISM
+from workbench.effects.engagement import CONDITION, FINAL, GENERATED, ORGANISM
 from workbench.figures.theme import (
     Theme,
     add_hover,
@@ -111,12 +111,18 @@ def cap_engagement(table: pd.DataFrame, *, theme: str = "light", title: str = ""
 
 
 def capped_readout(
-    table: pd.DataFrame, *, theme: str = "light", title: str = "", axis: str = "value"
+    table: pd.DataFrame,
+    *,
+    level: str = CONDITION,
+    theme: str = "light",
+    title: str = "",
+    axis: str = "value",
 ) -> Any:
-    """Draw one readout before and after the cap, by model and by contrast.
+    """Draw one readout before and after the cap, by model or by contrast.
 
     Args:
         table: rows of ``behaviour.parquet`` with one readout, measure and condition.
+        level: ``condition`` draws models, ``contrast`` the gaps between them.
         theme: light or dark.
         title: what was measured.
         axis: its unit, in words.
@@ -125,8 +131,10 @@ def capped_readout(
     if len(what) != 1:
         raise ValueError(f"one measure and condition is drawn at a time; found {len(what)}")
     look = theme_named(theme)
-    every = table[table["level"].isin([CONDITION, CONTRAST])]
+    every = table[table["level"] == level]
     own = every[every["control"] == "none"]
+    if own.empty:
+        raise ValueError(f"no rows of level {level!r}; found {sorted(set(table['level']))}")
     kinds = {
         word: own.assign(low=own[f"{side}_low"], high=own[f"{side}_high"], at=own[side])
         for word, side in (("before the cap", "before"), ("under the cap", "after"))
@@ -241,7 +249,8 @@ def _band_label(rows: pd.DataFrame) -> str:
 def _add_basis(figure: Any, look: Theme, rows: pd.DataFrame) -> None:
     """Say what n and the intervals are over; what is added later stands above it."""
     units = ", ".join(
-        f"{row.n} {row.unit}s" for row in rows[["n", "unit"]].drop_duplicates().itertuples()
+        f"{row.n} {row.unit}{'s' * (row.n != 1)}"
+        for row in rows[["n", "unit"]].drop_duplicates().itertuples()
     )
     intervals = "; ".join(dict.fromkeys(rows["interval"].astype(str)))
     add_note(figure, look, f"n = {units}; {intervals}")
