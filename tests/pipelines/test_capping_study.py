@@ -62,4 +62,4 @@ def test_the_study_caps_its_fleet(tiny_folder, tmp_path, monkeypatch):
     assert (matched["max"] - matched["min"]).max() < 0.1  # ties of equal prompts apart
     assert (done.path / "report.md").exists()
     assert len(headline(units))
-    assert "capped" in dict(study_effects(units))
+    assert len(dict(study_effects(units))) == 5
