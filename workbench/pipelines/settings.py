@@ -158,7 +158,7 @@ class SteerConfig(ModelConfig):
 
     edit: str = "add"
     layers: list[int] | list[list[int]] | None = None
-    """Blocks; by default the layer that the fit chose."""
+    """Blocks; by default the layer, or the window of layers, that the fit chose."""
     scope: str = "all"
     controls: Controls = 10
     """Random directions, or a list of random:N, sign, shuffled, layers:N and noop."""

@@ -80,7 +80,8 @@ def sweep_parts(config: SweepConfig) -> tuple[Steering, list[Readout], Design]:
     directions: Steering = opened(config.directions)
     layers = config.layers
     if layers is None and "layer" in directions.info:
-        layers = [int(directions.info["layer"])]
+        own = directions.info.get("window", [directions.info["layer"]])
+        layers = [int(layer) for layer in own]
     design = Design(
         layers=layers,
         thresholds=config.numbers(),
