@@ -36,7 +36,6 @@ VERBS = {
     "judge": "judging:verb",
     "axis": "axis:verb",
     "cosines": "cosines:verb",
-    "cosines": "cosines:verb",
     "sift": "sifting:verb",
     "emotions": "emotion_vectors:verb",
     "profiles": "profiles:verb",
