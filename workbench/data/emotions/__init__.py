@@ -1,0 +1,1 @@
+"""Emotions, topics and requests for stories; decisions on whether to trust somebody."""
