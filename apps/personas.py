@@ -162,8 +162,8 @@ def _base_of(catalogue: Catalogue, entry: Entry, trained: Sequence[Entry]) -> st
         seen.update(keys)
         above = [one for key in keys if (one := catalogue.entry(key)) is not None]
         tuned = any(one.run.verb == "train" for one in above)
-        if isinstance(model, str) and not tuned and Path(model).resolve() not in places:
-            return model
+        if model and not tuned and Path(str(model)).resolve() not in places:
+            return str(model)
         queue += above
     return None
 

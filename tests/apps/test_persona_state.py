@@ -130,9 +130,11 @@ def test_the_base_is_found_above_an_axis_that_names_no_model(tmp_path):
     for name, model, above in (("organism", moved, [own]), ("base", "tiny", [])):
         with open_run("cache", {"model": model}, out=tmp_path / name, inputs=above) as run:
             run.finish({})
-    with open_run(
-        "axis", {}, root=tmp_path, inputs=[tmp_path / "organism", tmp_path / "base"]
-    ) as run:
+    above = [tmp_path / "organism", tmp_path / "base"]
+    judged = tmp_path / "judged"  # by nobody, so that it names no model
+    with open_run("judge", {"model": ""}, out=judged, inputs=above) as run:
+        run.finish({})
+    with open_run("axis", {}, root=tmp_path, inputs=[judged]) as run:
         run.finish({})
     catalogue = read_catalogue(tmp_path)
     entry = catalogue.entry(run.id)
