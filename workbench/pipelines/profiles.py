@@ -30,8 +30,8 @@ class ProfilesConfig(Config):
 
     directions: list[str] = Field(min_length=1)
     """Files of emotion vectors and composites, of different names."""
-    acts: list[str] = Field(min_length=3)
-    """Stores of the same items, with the column half: the base's and the organisms'."""
+    acts: list[str] = Field(min_length=1)
+    """Stores of the same items, with the column half: of the base, and of each organism."""
     high: str = "A"
     """Condition whose gap over ``low`` is positive."""
     low: str = "P"
