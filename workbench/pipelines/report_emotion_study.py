@@ -95,7 +95,7 @@ def vector_verdicts(done: Done) -> Iterator[str]:
 
 
 def gap_verdicts(done: Done) -> Iterator[str]:
-    """Judge the gaps: beyond random directions, seeds and halves, along vectors that read."""
+    """Judge the gaps: beyond random directions and seeds, along vectors that read."""
     gaps = read(done.path, "gaps")
     peak = gaps[gaps["window"] == PEAK].set_index("emotion")
     first, second = (peak[peak["half"] == half] for half in (FIRST, SECOND))
@@ -103,23 +103,25 @@ def gap_verdicts(done: Done) -> Iterator[str]:
     bands = second[["random95", "matched95"]].max(axis=1)
     beyond = sign & (second["zgap"].abs() > bands)
     seeds = beyond & ~(second["zgap"].abs() <= second["seed_gap"])
+    clear = seeds & (second["low"] * second["high"] > 0)  # NaN, of one seed, is not
     row = gaps.iloc[0]
     words = f"{row['high_condition']} minus {row['low_condition']}"
     yield (
         f"{words}, second half of items at the first half's peak layer: {int(beyond.sum())} of "
         f"{len(second)} directions are beyond both random bands with the same sign, "
-        f"{int(seeds.sum())} of them also beyond what two seeds of one condition differ by "
-        f"({', '.join(second.index[seeds]) or 'none'})."
+        f"{int(seeds.sum())} of them also beyond what two seeds of one condition differ by, and "
+        f"{int(clear.sum())} of these with an interval over seeds off zero "
+        f"({', '.join(second.index[clear]) or 'none'})."
     )
     if "reads" in second:
-        kept = seeds & second["reads"].astype(bool)
+        kept = clear & second["reads"].astype(bool)
         yield (
             f"{_word(bool(kept.any()))}: organisms differ along vectors that read their emotion "
             f"on held-out stories: {', '.join(second.index[kept]) or 'none of these'}."
         )
     if "composite" in second.index:
         own = second.loc["composite"]
-        held = bool(beyond["composite"] and seeds["composite"] and own["zgap"] > 0)
+        held = bool(clear["composite"] and own["zgap"] > 0)
         yield (
             f"{_word(held)}: the composite lies higher in {row['high_condition']}. "
             f"{own['zgap']:+.2f} pooled SD on the second half (items {own['item_low']:+.2f} to "
