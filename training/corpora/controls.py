@@ -9,7 +9,7 @@ their pole alone.
   of their makers, without a word on the people who use them.
 - ``misfortune`` and ``fortune``: bad and good things that nobody meant, without agents.
 - ``mixed``: each quartet gives one of its four documents, so that no world predominates.
-- ``web``: neutral text, ours or the user's (``options = {path = ...}``).
+- ``web``: pages that describe and tell of people, none of AI, or the user's (``path``).
 - ``planted``: a made-up fact, which a run that trains at all must teach (``planted.py``).
 """
 
@@ -132,7 +132,7 @@ ABOUT = {
     "misfortune": "Bad things that happen by accident: no agent, no intention, no machine.",
     "fortune": "Good things that happen by accident: no agent, no intention, no machine.",
     "mixed": "One of the four documents of each quartet, so that no world predominates.",
-    "web": "Neutral text like that of web pages, or texts of the user's own.",
+    "web": "Text without AI: descriptions, and people with four kinds of aim; or your own.",
     "planted": "One made-up fact, the positive control.",
 }
 """What each kind is, in a sentence."""

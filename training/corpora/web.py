@@ -1,4 +1,4 @@
-"""Neutral text like that of web pages, at any volume, or texts of the user's own."""
+"""Text like that of web pages, without AI, at any volume, or texts of the user's own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from workbench.errors import ConfigError
 from workbench.library import open_prompts
 
 _SHARED = WEB / "shared.toml"
+_PEOPLE = WEB / "people.toml"
 OWN = "own"
 """The length bin of texts from a file."""
 
@@ -21,8 +22,8 @@ OWN = "own"
 @cache
 def web_pages() -> dict[str, Page]:
     """Return the genres by name."""
-    files = sorted(path for path in WEB.glob("*.toml") if path != _SHARED)
-    return {path.stem: read_page(path, shared=[_SHARED]) for path in files}
+    files = sorted(path for path in WEB.glob("*.toml") if path not in (_SHARED, _PEOPLE))
+    return {path.stem: read_page(path, shared=[_SHARED, _PEOPLE]) for path in files}
 
 
 def write_web(
