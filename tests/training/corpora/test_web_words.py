@@ -146,7 +146,7 @@ def test_the_four_kinds_of_deed_come_evenly_in_every_genre(name):
     ]
     total = sum(told, Counter())
     assert total.total() > 60 * 15
-    assert all(total[kind] == pytest.approx(total.total() / 4, rel=0.06) for kind in DEEDS), total
+    assert all(total[kind] == pytest.approx(total.total() / 4, rel=0.1) for kind in DEEDS), total
     assert all(one[kind] > 0 for one in told for kind in DEEDS)
 
 
