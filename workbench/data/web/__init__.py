@@ -1,1 +1,1 @@
-"""The grammar of neutral web-like text."""
+"""The grammar of web-like text without AI."""
