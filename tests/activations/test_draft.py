@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import os
+import time
 from pathlib import Path
 
 import h5py
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.activations import draft as module
-from workbench.activations import open_activations, verify
+from workbench.activations import forwards, open_activations, verify
 from workbench.activations.capture import capture
 from workbench.activations.layout import decode, make_block
 from workbench.activations.store import Store
@@ -198,3 +199,35 @@ def test_one_shard_that_cannot_be_kept_leaves_its_neighbors(tmp_path, monkeypatc
     capture(fake_subject(), prompts_of(8), out=tmp_path / "acts")
     capture(fake_subject(), prompts_of(8), out=tmp_path / "whole")
     assert files(tmp_path / "acts") == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("alone", "apart"), [(0, True), (1 << 40, False)])
+def test_a_large_group_lands_when_the_one_before_is_written(
+    tmp_path, monkeypatch, together, alone, apart
+):
+    monkeypatch.setattr("workbench.activations.landing.ALONE_BYTES", alone)
+    said, begin, keep_all = [], Store.begin, forwards.keep_all
+
+    def begun(store, part, dtype):
+        said.append(part.first)
+        return begin(store, part, dtype)
+
+    def slow(landings):
+        time.sleep(0.2)
+        keep_all(landings)
+        said.append("kept")
+
+    monkeypatch.setattr(Store, "begin", begun)
+    monkeypatch.setattr(forwards, "keep_all", slow)
+    capture(fake_subject(), prompts_of(16), out=tmp_path / "acts")
+    assert (said == [0, 3, 6, "kept", 8, 11, 14, "kept"]) == apart
+    assert sorted(map(str, said)) == ["0", "11", "14", "3", "6", "8", "kept", "kept"]
+
+
+def test_a_closed_draft_holds_no_values(tmp_path):
+    draft, block = draft_of(tmp_path)
+    put = draft.route(np.arange(4))
+    for layer, values in enumerate(block.values):
+        put(layer, values)
+    draft.close(block.norms)
+    assert draft._values.size == 0

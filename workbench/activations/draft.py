@@ -73,6 +73,7 @@ class Draft:
             seal = self.frame.seal(norms, self._sums())
             end = (seal.length, memoryview(seal.pack()))
             digest = self._write([*self.frame.own(), *self._runs(), end])
+            self._values = np.empty((0, 0, 0), self.frame.stored)  # the next group needs the room
             start_writing(self._file)
             return digest, Known(seal.digest, self.frame.shape[1])
 

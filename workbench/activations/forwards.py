@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ def fill(
     not fit the device, the group and those after it take smaller batches. The size stands in the
     shards, so that a resumed capture goes on with it.
     """
+    before: Future[None] | None = None
     tally = _Tally(progress, sum(group[-1][1] - group[0][0] for group in groups))
     budget = job.budget
     with Background() as writing, Mover() as mover:
@@ -50,8 +52,8 @@ def fill(
                 sink, shard = there[0]
                 budget = sink.budget(*shard) or job.budget
             if lacking := [one for one in wanted if one.shards]:
-                run = _Run(job, group[0][0], job.rows(group[0][0], group[-1][1]), lacking)
-                budget = run.read(budget, tally, mover, writing)
+                run = _Run(job, group[0][0], job.rows(group[0][0], group[-1][1]), lacking, before)
+                budget, before = run.read(budget, tally, mover, writing)
             tally.close(group[-1][1] - group[0][0])
 
 
@@ -94,12 +96,16 @@ class _Run:
     """Item with which the group begins."""
     rows: Sequence[Row]
     wanted: Sequence[_Wanted]
+    before: Future[None] | None
+    """The writing of the group that ran before."""
 
-    def read(self, budget: int, tally: _Tally, mover: Mover, writing: Background) -> int:
+    def read(
+        self, budget: int, tally: _Tally, mover: Mover, writing: Background
+    ) -> tuple[int, Future[None]]:
         """Run all batches, and leave the rest to the writing thread.
 
         Returns:
-            The budget that fitted: all batches of the group are cut by it.
+            The budget that fitted: all batches of the group are cut by it; and the writing.
         """
         while True:
             landings = [self._landing(one, budget) for one in self.wanted]
@@ -111,9 +117,9 @@ class _Run:
                 except _TooLargeError as error:
                     tokens = error.tokens
                 else:
-                    writing.submit(partial(keep_all, landings))
+                    written = writing.submit(partial(keep_all, landings))
                     undo.pop_all()
-                    return budget
+                    return budget, written
             mover.settle()
             while budget >= tokens:
                 budget //= 2
@@ -135,7 +141,7 @@ class _Run:
             own = bounds - bounds[0] if ragged else None
             parts.append(self.job.part(first, stop, own, shrunk))
             starts.append(int(bounds[0]))
-        return Landing(one.sink, parts, starts, int(places[-1]), one.dtype)
+        return Landing(one.sink, parts, starts, int(places[-1]), one.dtype, self.before)
 
     def _run_batches(
         self, landings: Sequence[Landing], budget: int, tally: _Tally, mover: Mover

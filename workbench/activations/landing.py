@@ -25,6 +25,9 @@ STAGING_BYTES = 32 << 20
 LATE_BYTES = 256 << 20
 """A batch's values may wait behind those of as many others of their size as make so many bytes: a
 small batch is computed before those of a large one have landed, and the GPU would wait."""
+ALONE_BYTES = 192 << 20
+"""Rows that run together, larger than this in float32, land when those before them are written: so
+memory holds one such group and not two, and the GPU has a batch to compute meanwhile."""
 LATE = 3
 """But behind no more batches than these."""
 SHORTEST = 1e-15
@@ -46,6 +49,8 @@ class Landing:
     """Rows that run together."""
     dtype: str | None
     """To store as; None for what the model gives."""
+    before: Future[None] | None = None
+    """The writing of those that ran before."""
     targets: list[Target] = field(default_factory=list)
     given: torch.dtype | None = None
     """Of the model's values."""
@@ -91,6 +96,9 @@ class Landing:
         """
         if self.given is not None:
             return
+        layers, _, width = values.shape
+        if self.before is not None and 4 * layers * self.width * width > ALONE_BYTES:
+            wait([self.before])  # what went wrong there is raised where it was begun
         self.given, self.stored = values.dtype, stored_name(values.dtype, self.dtype)
         self.norms = np.zeros((len(values), self.width), np.float32)
         self.finite = np.ones((len(values), self.width), bool)
