@@ -123,15 +123,33 @@ def on_phone() -> bool:
 
 
 def bind(state: PageState, sections: Sequence[Section]) -> None:
-    """Keep cards and address in step with the state; report what the address asked in vain."""
+    """Keep cards and address in step with the state.
 
-    def redraw(*events: Any) -> None:
-        changed = {event.name for event in events}
+    What changes while a page comes up is drawn again when it is up: a browser shows the cards that
+    it began to build, and drops those that came meanwhile.
+    """
+    early: set[str] = set()
+    ready = pn.state.loaded
+
+    def draw(changed: set[str]) -> None:
         with pn.io.hold():
             for section in sections:
                 if changed & section.fields:
                     section.redraw()
 
+    def redraw(*events: Any) -> None:
+        changed = {event.name for event in events}
+        if not ready:
+            early.update(changed)
+        draw(changed)
+
+    def catch_up() -> None:
+        nonlocal ready
+        ready = True
+        draw(early)
+
+    if not ready:
+        pn.state.onload(catch_up)
     state.param.watch(redraw, [*state.fields, "theme"])
     location = pn.state.location
     if location is None:

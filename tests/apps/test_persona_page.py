@@ -63,6 +63,7 @@ def test_brackets_move_every_figure_and_back_returns(served, open_page):
     page.keyboard.press("]")
     wait_for_query(page, layer="4")
     page.get_by_role("img", name=re.compile("Persona map: Layer 4")).wait_for()
+    page.get_by_role("img", name=re.compile("P - A with roles at layer 4")).wait_for()
     settled(page, "Layer 4:")
     page.go_back()
     wait_for_query(page, layer=None)
