@@ -19,7 +19,7 @@ from workbench.errors import ConfigError
 from workbench.prompts import PromptSet
 from workbench.types import Read, Subject
 
-GROUP_BYTES = 768 << 20
+GROUP_BYTES = 384 << 20
 """Fewer items run together where their values would be larger than this in float32."""
 GROUP_TOKENS = 1 << 14
 """So many short items run together as make so many tokens: two full batches."""
