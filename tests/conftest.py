@@ -13,6 +13,11 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers: fast tests never ask a hub
 
+_spec = importlib.util.spec_from_file_location("shapes", Path(__file__).with_name("shapes.py"))
+shapes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(shapes)
+shapes.check("workbench", "workbench_training", "workbench_apps")
+
 _spec = importlib.util.spec_from_file_location("tiny", Path(__file__).with_name("tiny.py"))
 tiny = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(tiny)
@@ -30,6 +35,12 @@ def with_runner(subject):
 
         subject.runner = ENGINES.create("hooks")
     return subject
+
+
+@pytest.fixture(scope="session")
+def check_notes():
+    """``(*packages) -> finder``: check the notes of what is imported of them; tests/shapes.py."""
+    return shapes.check
 
 
 @pytest.fixture(scope="session")

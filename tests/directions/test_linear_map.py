@@ -149,8 +149,8 @@ def test_activations_of_another_model_or_site_are_refused(make):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"b": np.zeros((3, D))}, r"b has shape \(3, 24\); expected \(2, 24\)|Type-check"),
-        ({"W": np.zeros((2, D, D - 1))}, r"W has shape|Type-check"),
+        ({"b": np.zeros((3, D))}, r"b has shape \(3, 24\); expected \(2, 24\)|violates type hint"),
+        ({"W": np.zeros((2, D, D - 1))}, r"W has shape|violates type hint"),
         ({"W": None}, "give W, or left and right"),
         ({"left": np.zeros((2, D, 2))}, "give W, or left and right"),
         ({"W": None, "left": np.zeros((2, D, 2))}, "give W, or left and right"),
