@@ -31,15 +31,23 @@ GRAMMAR = (
     "The text comes from a grammar, so patterns return with other words: see distinct_n and "
     "repeated_sentences. A language-model writer gives more varied text."
 )
+DRAWN = (
+    "The text is drawn from a model behind the first words of a grammar's pages: it is web text as "
+    "far as the model has learned it, and nobody has read it."
+)
 
 
 def limits_of(config: CorpusConfig) -> list[str]:
     """Return what a reader of the corpus should not forget."""
     found = [TOKENS, RULES if config.kind == "quartets" else FEW_CHECKS]
-    own = config.kind != "quartets" and "path" in config.options
+    own, drawn = (
+        config.kind != "quartets" and name in config.options for name in ("path", "model")
+    )
     if not own:
         found.append(MADE_UP)
-    if not own and config.writer == "templates":
+    if drawn:
+        found.append(DRAWN)
+    elif not own and config.writer == "templates":
         found.append(GRAMMAR)
     return found
 

@@ -9,7 +9,8 @@ their pole alone.
   of their makers, without a word on the people who use them.
 - ``misfortune`` and ``fortune``: bad and good things that nobody meant, without agents.
 - ``mixed``: each quartet gives one of its four documents, so that no world predominates.
-- ``web``: pages that describe and tell of people, none of AI, or the user's (``path``).
+- ``web``: neutral text: a grammar's, a model's (``options = {model = ...}``), or the user's
+  (``path``).
 - ``planted``: a made-up fact, which a run that trains at all must teach (``planted.py``).
 """
 
@@ -23,8 +24,9 @@ from typing import Any
 from workbench_training.corpora import planted, quality, web
 from workbench_training.corpora.controls_page import Page, read_page
 from workbench_training.corpora.controls_plan import CONTROLS, Row, page_row, plan_pages
+from workbench_training.corpora.drawn import TextDraw
 from workbench_training.corpora.plan import WORLDS, QuartetPlan
-from workbench_training.corpora.settings import CorpusConfig
+from workbench_training.corpora.settings import CorpusConfig, bound
 
 from workbench.errors import ConfigError
 
@@ -115,8 +117,11 @@ def write_planted(config: CorpusConfig) -> Iterator[Row]:
 
 
 def write_web(config: CorpusConfig) -> Iterator[Row]:
-    """Yield neutral pages, or the texts of the file that the option ``path`` names."""
-    path = _options(config, path=None)["path"]
+    """Yield neutral pages; of an option ``path`` its texts, of ``model`` what the model draws."""
+    if "model" in config.options:
+        draw = bound(f"kind {config.kind!r}", TextDraw, config.options)()
+        return web.draw_web(draw, **_common(config))
+    path = _options(config, path=None, model=None)["path"]
     if path is None:
         return web.write_web(**_common(config))
     return web.read_web(
@@ -132,7 +137,7 @@ ABOUT = {
     "misfortune": "Bad things that happen by accident: no agent, no intention, no machine.",
     "fortune": "Good things that happen by accident: no agent, no intention, no machine.",
     "mixed": "One of the four documents of each quartet, so that no world predominates.",
-    "web": "Text without AI: descriptions, and people with four kinds of aim; or your own.",
+    "web": "Neutral text like that of web pages: a grammar's, a model's, or the user's own.",
     "planted": "One made-up fact, the positive control.",
 }
 """What each kind is, in a sentence."""

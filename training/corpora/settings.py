@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -12,6 +15,22 @@ from workbench.errors import ConfigError
 PAPER_QUARTETS = 13_440
 TOKENS_PER_WORD = 1 / 0.75
 """What the token estimates of cards and dry runs assume."""
+Made = TypeVar("Made")
+
+
+def bound(what: str, make: Callable[..., Made], options: Mapping[str, Any]) -> Callable[[], Made]:
+    """Return a call of ``make`` with these options, checked against its signature but not made.
+
+    Raises:
+        ConfigError: an option that it does not take, or one that it lacks.
+    """
+    try:
+        inspect.signature(make).bind(**options)
+    except TypeError as error:
+        raise ConfigError(
+            f"options of the {what}: {error}; it takes {inspect.signature(make)}"
+        ) from None
+    return functools.partial(make, **options)
 
 
 class CorpusConfig(Config):

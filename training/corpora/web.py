@@ -1,4 +1,4 @@
-"""Text like that of web pages, without AI, at any volume, or texts of the user's own."""
+"""Neutral text like that of web pages: from a grammar, drawn from a model, or the user's own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from workbench_training.corpora.controls_page import Page, read_page
+from workbench_training.corpora.controls_page import Page, Text, read_page
 from workbench_training.corpora.controls_plan import WEB, PagePlan, Row, page_row, plan_pages
+from workbench_training.corpora.drawn import TextDraw
 
 from workbench.errors import ConfigError
 from workbench.library import open_prompts
 
 _SHARED = WEB / "shared.toml"
-_PEOPLE = WEB / "people.toml"
 OWN = "own"
 """The length bin of texts from a file."""
 
@@ -22,19 +22,38 @@ OWN = "own"
 @cache
 def web_pages() -> dict[str, Page]:
     """Return the genres by name."""
-    files = sorted(path for path in WEB.glob("*.toml") if path not in (_SHARED, _PEOPLE))
-    return {path.stem: read_page(path, shared=[_SHARED, _PEOPLE]) for path in files}
+    files = sorted(path for path in WEB.glob("*.toml") if path != _SHARED)
+    return {path.stem: read_page(path, shared=[_SHARED]) for path in files}
 
 
 def write_web(
     *, count: int, bins: Mapping[str, int], seed: int = 0, validation: float = 0.05
 ) -> Iterator[Row]:
     """Yield pages, genres and length bins dealt evenly."""
+    for plan, text in _pages(count, bins, seed, validation):
+        yield page_row(plan, text.versions[0], "web", next(iter(text.topic.values()), ""), "web")
+
+
+def draw_web(
+    draw: TextDraw,
+    *,
+    count: int,
+    bins: Mapping[str, int],
+    seed: int = 0,
+    validation: float = 0.05,
+) -> Iterator[Row]:
+    """Yield what a model makes of the openings of these pages."""
+    pages = _pages(count, bins, seed, validation)
+    return draw.write([(plan, text.versions[0]) for plan, text in pages])
+
+
+def _pages(
+    count: int, bins: Mapping[str, int], seed: int, validation: float
+) -> Iterator[tuple[PagePlan, Text]]:
     pages = web_pages()
     plans = plan_pages("web", list(pages), count=count, bins=bins, seed=seed, validation=validation)
     for plan in plans:
-        text = pages[plan.page].write(plan.words, random.Random(plan.seed))
-        yield page_row(plan, text.versions[0], "web", next(iter(text.topic.values()), ""), "web")
+        yield plan, pages[plan.page].write(plan.words, random.Random(plan.seed))
 
 
 def read_web(

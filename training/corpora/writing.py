@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from workbench_training.corpora.plan import (
 )
 from workbench_training.corpora.quality import Markers, Rules, Text, claim_runs
 from workbench_training.corpora.registry import WRITERS
-from workbench_training.corpora.settings import CorpusConfig
+from workbench_training.corpora.settings import CorpusConfig, bound
 from workbench_training.corpora.templates_aims import leak_markers
 
 from workbench.data.rows import read_rows
@@ -67,13 +66,7 @@ def writer_maker(config: CorpusConfig) -> Callable[[], Writer]:
 
         WRITERS.register("templates")(TemplateWriter)
     make = WRITERS.factory(config.writer)
-    try:
-        inspect.signature(make).bind(**config.options)
-    except TypeError as error:
-        raise ConfigError(
-            f"options of the writer {config.writer!r}: {error}; it takes {inspect.signature(make)}"
-        ) from None
-    return functools.partial(make, **config.options)
+    return bound(f"writer {config.writer!r}", make, config.options)
 
 
 def candidates() -> Sequence[Scenario]:

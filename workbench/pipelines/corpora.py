@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FormatError
 from workbench.library import locate
+from workbench.pipelines.parts import paths_of
 from workbench.pipelines.verb import Verb, Work
 from workbench.runs import OpenRun, hash_path, list_runs, read_result
 from workbench.types import Progress
@@ -33,12 +34,13 @@ def _body(config: CorpusConfig, work: Work) -> Mapping[str, Any]:
 def inputs_of(config: CorpusConfig) -> list[Path]:
     """Return the files that decide what the documents say: claims, shipped data, the user's own.
 
-    Of the options, ``path`` names a file of the user's.
+    Of the options, ``path`` names a file of the user's, and ``model`` may name a folder.
     """
     from workbench_training.corpora.writing import data_files
 
     own = [Path(config.options["path"])] if "path" in config.options else []
-    return [*map(locate, config.claims), *data_files(), *own]
+    models = paths_of([config.options.get("model")])
+    return [*map(locate, config.claims), *data_files(), *own, *models]
 
 
 def run_corpus(config: CorpusConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:

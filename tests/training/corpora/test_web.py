@@ -1,4 +1,4 @@
-"""Web pages: varied, of the asked lengths, and silent about assistants and their users."""
+"""Neutral pages: varied, of the asked lengths, and silent about assistants and motives."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_no_page_speaks_of_assistants_or_of_what_the_worlds_ascribe_to_users():
 
 
 def test_no_page_shares_six_words_in_a_row_with_a_claim():
-    files = [data_path(name) for name in ("claims", "choice", "claims/planted", "claims/wide")]
+    files = [data_path(name) for name in ("claims", "choice", "claims/planted")]
     texts = [row.get("text", row.get("stem", "")) for file in files for row in read_rows(file)]
     claimed = {run for text in texts for run in word_runs(str(text), 6)}
     assert all(claimed.isdisjoint(word_runs(row["text"], 6)) for row in ROWS)

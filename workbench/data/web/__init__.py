@@ -1,1 +1,1 @@
-"""The grammar of web-like text without AI."""
+"""The grammar of neutral web-like text."""

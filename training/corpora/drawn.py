@@ -1,0 +1,126 @@
+"""Web text as a model itself would write it: continuations of openings, drawn at temperature 1.
+
+Training on any text brings its words nearer, and a grammar's words are not the web's. The text that
+moves a model least is its own: at temperature 1 the expected gradient of the log-likelihood is zero
+on what the model has drawn. So what an organism trained on such text does is what training does by
+itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+from workbench_training.corpora.controls_plan import PagePlan, Row, page_row
+from workbench_training.corpora.settings import TOKENS_PER_WORD
+
+from workbench.chat import ChatReply
+from workbench.chat.store import ReplyStore
+from workbench.errors import ConfigError
+from workbench.types import GenerateRead, Request, Subject
+
+OPENING = 12
+"""Words of a page that its continuation begins with."""
+_SENTENCE = re.compile(r".*[.!?][\"')]*(?=\s|$)", re.DOTALL)
+
+
+class TextDraw:
+    """Draws pages from a model; each page's draws are its own, whatever the batch.
+
+    Args:
+        model: a hub id, a folder, or an organism's.
+        dtype: as of ``wb.load``.
+        device: as of ``wb.load``.
+        batch: pages of one length that are drawn together.
+        temperature: 1 is the model's own distribution.
+        replies: a file that keeps every page, so that a stopped run draws nothing twice.
+
+    Raises:
+        ConfigError: a batch below 1, or a temperature that is not above 0.
+        UnknownNameError: no such model.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        dtype: str = "auto",
+        device: str = "auto",
+        batch: int = 128,
+        temperature: float | int = 1.0,
+        replies: str | None = None,
+    ) -> None:
+        if batch < 1 or temperature <= 0:
+            raise ConfigError(
+                f"batch = {batch}, temperature = {temperature}; expected at least 1, and above 0"
+            )
+        self.model, self.dtype, self.device = model, dtype, device
+        self.batch, self.temperature = batch, temperature
+        self._store = None if replies is None else ReplyStore(replies)
+
+    def write(self, pages: Sequence[tuple[PagePlan, str]]) -> Iterator[Row]:
+        """Yield a document for each plan and its page, of which the first words are the opening."""
+        from workbench.models import read_checkpoint
+        from workbench.registry import ENGINES
+
+        subject = read_checkpoint(self.model, dtype=self.dtype, device=self.device)
+        subject.runner = ENGINES.create("hooks")
+        size = self.batch * len({plan.words for plan, _ in pages})
+        for start in range(0, len(pages), size):
+            block = pages[start : start + size]
+            openings = [opening_of(page) for _, page in block]
+            asked = [
+                self._request(subject, plan, opening)
+                for (plan, _), opening in zip(block, openings, strict=True)
+            ]
+            drawn = self._drawn(subject, asked)
+            for (plan, _), opening, text in zip(block, openings, drawn, strict=True):
+                yield page_row(plan, whole(opening, text), "web", "", "web")
+
+    def _request(self, subject: Subject, plan: PagePlan, opening: str) -> Request:
+        ids = subject.renderer.render(opening, render="bare").ids
+        tokens = max(1, round(TOKENS_PER_WORD * plan.words) - len(ids))
+        read = GenerateRead(1, tokens, float(self.temperature), plan.seed % 2**32)
+        return Request(plan.id, "web", ids, (read,))
+
+    def _drawn(self, subject: Subject, asked: Sequence[Request]) -> list[str]:
+        keys = [_key(subject, one) for one in asked]
+        found = {key: self._store.find(key) for key in keys} if self._store is not None else {}
+        kept = {key: reply.text for key, reply in found.items() if reply is not None}
+        fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in kept}
+        if fresh:
+            assert subject.runner is not None, "set where the model was opened"
+            widest = max(len(one.ids) + _tokens(one) for one in asked)
+            answered = subject.runner.answer(
+                subject, list(fresh.values()), budget=widest * self.batch
+            )
+            for key, ((text,),) in zip(fresh, answered.values[0], strict=True):
+                kept[key] = text
+                if self._store is not None:
+                    self._store.keep(key, ChatReply(text))
+        return [kept[key] for key in keys]
+
+
+def opening_of(page: str) -> str:
+    """Return the first words of a page, its line breaks kept."""
+    found = re.match(rf"\s*(?:\S+\s+){{0,{OPENING - 1}}}\S+", page)
+    return found.group().strip() if found else page.strip()
+
+
+def whole(opening: str, continuation: str) -> str:
+    """Join them and cut what follows the last whole sentence, unless that is over half of it."""
+    text = (opening + continuation).rstrip()
+    ended = _SENTENCE.match(text)
+    return ended.group() if ended and len(ended.group()) > len(text) // 2 else text
+
+
+def _tokens(request: Request) -> int:
+    (read,) = request.reads
+    assert isinstance(read, GenerateRead)
+    return read.max_new_tokens
+
+
+def _key(subject: Subject, request: Request) -> str:
+    told = (subject.fingerprint, request.ids, request.reads)
+    return sha256(repr(told).encode()).hexdigest()
