@@ -110,6 +110,47 @@ def served(serve, full_root):
 
 
 @pytest.fixture(scope="session")
+def empty(serve, tmp_path_factory):
+    """The explorer over a folder without runs."""
+    return serve(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(scope="session")
+def no_sideways_scroll():
+    """``(page)``: neither the page nor its main part is wider than the window."""
+
+    def check(page):
+        code = "() => [document.documentElement.scrollWidth, window.innerWidth]"
+        wide, room = page.evaluate(code)
+        inner = page.locator("main").evaluate("it => [it.scrollWidth, it.clientWidth]")
+        assert wide <= room
+        assert inner[0] <= inner[1]
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def fits_a_phone(no_sideways_scroll):
+    """``(page)``: a page opened dark has a closed sidebar and room, and so it is when light."""
+
+    def painted(page, color):
+        code = """(color) => {
+            return getComputedStyle(document.querySelector('main')).backgroundColor === color;
+        }"""
+        page.wait_for_function(code, arg=color)
+
+    def check(page):
+        page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
+        painted(page, "rgb(18, 18, 18)")
+        no_sideways_scroll(page)
+        page.get_by_role("button", name=re.compile("theme", re.I)).click()
+        painted(page, "rgb(255, 255, 255)")
+        no_sideways_scroll(page)
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def chromium():
     """Headless Chromium; its absence is a failure with the line that mends it, never a skip."""
     if not Path(CHROMIUM).exists():
@@ -124,10 +165,24 @@ def chromium():
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def context_of(chromium):
+    """``(phone) -> browser context``: one for each kind, so that scripts are read once."""
+    kept = {}
+
+    def context(phone):
+        if phone not in kept:
+            more = {"user_agent": PHONE, "is_mobile": True, "has_touch": True} if phone else {}
+            kept[phone] = chromium.new_context(accept_downloads=True, **more)
+        return kept[phone]
+
+    return context
+
+
 @pytest.fixture
-def open_page(chromium):
+def open_page(context_of):
     """``(url, phone=False, width=1400) -> page``; fails on console errors and foreign requests."""
-    wrong, contexts = [], []
+    wrong, pages = [], []
 
     def watch(page, base):
         page.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
@@ -148,9 +203,9 @@ def open_page(chromium):
 
     def start(url, phone=False, width=1400):
         size = {"width": 390, "height": 1600} if phone else {"width": width, "height": 1400}
-        more = {"user_agent": PHONE, "is_mobile": True, "has_touch": True} if phone else {}
-        contexts.append(chromium.new_context(viewport=size, accept_downloads=True, **more))
-        page = contexts[-1].new_page()
+        page = context_of(phone).new_page()
+        pages.append(page)
+        page.set_viewport_size(size)
         page.set_default_timeout(60_000)
         watch(page, re.match(r"http://[^/]+", url)[0])
         page.goto(url)
@@ -158,6 +213,6 @@ def open_page(chromium):
         return page
 
     yield start
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert wrong == []

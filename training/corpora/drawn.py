@@ -80,7 +80,8 @@ class TextDraw:
 
     def _request(self, subject: Subject, plan: PagePlan, opening: str) -> Request:
         ids = subject.renderer.render(opening, render="bare").ids
-        tokens = max(1, round(TOKENS_PER_WORD * plan.words) - len(ids))
+        # By the opening's words: pages of one length then take as many steps, and run together.
+        tokens = round(TOKENS_PER_WORD * (plan.words - OPENING))
         read = GenerateRead(1, tokens, float(self.temperature), plan.seed % 2**32)
         return Request(plan.id, "web", ids, (read,))
 

@@ -6,20 +6,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.activations.acts import Activations
-from workbench.activations.forwards import fill
-from workbench.activations.job import Job, prepare
 from workbench.activations.layout import STORED
 from workbench.activations.sink import Sink
-from workbench.engine.pool import SITES, parse_position
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.files import format_bytes, free_bytes
 from workbench.prompts import PromptSet
 from workbench.runs import parse_part
 from workbench.types import Progress, Read, Subject
+
+if TYPE_CHECKING:
+    from workbench.activations.job import Job
 
 BUDGET = 8192
 """Tokens of one batch, pads included."""
@@ -83,6 +84,9 @@ def capture(
         MismatchError: ``out`` holds activations of other settings.
         WorkbenchError: no room on the disk, or a prompt that does not fit the device.
     """
+    from workbench.activations.forwards import fill  # torch, for which readers of stores never wait
+    from workbench.activations.job import prepare
+
     if dtype is not None and dtype not in STORED:
         raise ConfigError(f"dtype {dtype!r}; stored dtypes: {', '.join(STORED)}")
     options = {"render": render, "add_generation_prompt": add_generation_prompt}
@@ -115,6 +119,8 @@ def _reads(
     reads: Sequence[Read | str] | None,
 ) -> dict[str, Read]:
     """Return the reads by name, checked against the model."""
+    from workbench.engine.pool import SITES, parse_position
+
     if reads is not None and not reads:
         raise ValueError("reads is empty; give at least one Read")
     default = _layers(subject, layers)
@@ -168,6 +174,8 @@ def _refuse_full_disk(
     job: Job, sinks: Sequence[Sink], own: Sequence[tuple[int, int]], dtype: str | None
 ) -> None:
     """Compare what is still to be written with the free room, before hours of work."""
+    from workbench.engine.pool import parse_position
+
     for sink in sinks:
         if sink.folder is None:
             continue
