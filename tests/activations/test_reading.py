@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -298,3 +300,12 @@ def test_a_damaged_embedding_or_one_of_another_store_is_refused(tmp_path):
     other.write_bytes(whole)
     with pytest.raises(FormatError, match="belongs to another store"):
         open_activations(tmp_path / "other").embedding("pca")
+
+
+def test_who_reads_a_store_does_not_wait_for_torch():
+    code = (
+        "import sys, workbench.activations\n"
+        "print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
