@@ -14,7 +14,7 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers: fast tests never ask a hub
 
 _spec = importlib.util.spec_from_file_location("shapes", Path(__file__).with_name("shapes.py"))
-shapes = importlib.util.module_from_spec(_spec)
+shapes = sys.modules["shapes"] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(shapes)
 shapes.check("workbench", "workbench_training", "workbench_apps")
 

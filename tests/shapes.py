@@ -16,6 +16,7 @@ from dataclasses import dataclass, is_dataclass
 
 import beartype
 import jaxtyping
+import torch
 
 _beartype = beartype.beartype(conf=beartype.BeartypeConf(violation_type=TypeError))
 MARK = "__checked__"
@@ -90,6 +91,8 @@ def _guarded(function):
     def call(*args, **kwargs):
         __tracebackhide__ = True
         nonlocal guards
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
         if guards is None:
             guards = _guards(function)
         if guards.shaped:
