@@ -133,11 +133,10 @@ def no_sideways_scroll():
 def fits_a_phone(no_sideways_scroll):
     """``(page)``: a page opened dark has a closed sidebar and room, and so it is when light."""
 
+    from playwright.sync_api import expect
+
     def painted(page, color):
-        code = """(color) => {
-            return getComputedStyle(document.querySelector('main')).backgroundColor === color;
-        }"""
-        page.wait_for_function(code, arg=color)
+        expect(page.locator("main")).to_have_css("background-color", color, timeout=60_000)
 
     def check(page):
         page.get_by_role("navigation", name="Pages").wait_for(state="hidden")
