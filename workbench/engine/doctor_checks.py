@@ -226,7 +226,7 @@ def _differs(batch: Batch, h: Tensor, every: Sequence[Tensor], last: Tensor) -> 
     return False
 
 
-def check_stored(captured: Shaped[ndarray, "..."], stored: Shaped[ndarray, "..."]) -> Found:
+def check_stored(captured: Shaped[ndarray, " ..."], stored: Shaped[ndarray, " ..."]) -> Found:
     """Compare what hooks gave with what a store gave back, bit for bit."""
     first, second = np.asarray(captured), np.asarray(stored)
     if first.shape != second.shape:
