@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import subprocess
@@ -40,11 +41,17 @@ def _output(command: Sequence[str]) -> str | None:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of the installed packages that numbers depend on."""
-    found = {}
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Read once: a package that is replaced while a process runs is not the one that it runs."""
+    found = []
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            found.append((name, metadata.version(name)))
+    return tuple(found)
 
 
 def describe_machine() -> str:
