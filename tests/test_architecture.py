@@ -1,6 +1,7 @@
 """Imports point only downwards, and the written tree is the real one."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -82,27 +83,26 @@ def imports(tree, module, path):
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-MODULES = list(sources())
+@functools.cache
+def modules():
+    """Name, path and syntax tree of every module."""
+    return [(name, path, ast.parse(path.read_text())) for name, path in sources()]
 
 
 def test_every_module_has_a_rank():
-    unranked = [name for name, _ in MODULES if unit(name) is None and name != "workbench"]
+    unranked = [name for name, *_ in modules() if unit(name) is None and name != "workbench"]
     assert unranked == []
 
 
-@pytest.mark.parametrize(("module", "path"), MODULES, ids=[name for name, _ in MODULES])
-def test_imports_point_only_downwards(module, path):
-    if module == "workbench":
-        return
-    own = unit(module)
-    wrong = []
-    for target in imports(ast.parse(path.read_text()), module, path):
-        other = unit(target)
-        if other is None or other == own:
-            continue
-        if RANKS[other] >= RANKS[own]:
-            wrong.append(f"{target} (rank {RANKS[other]})")
-    assert wrong == [], f"{module} (rank {RANKS[own]}) imports {wrong}"
+def test_imports_point_only_downwards():
+    wrong = [
+        f"{module} (rank {RANKS[own]}) imports {target} (rank {RANKS[other]})"
+        for module, path, tree in modules()
+        if (own := unit(module)) is not None
+        for target in imports(tree, module, path)
+        if (other := unit(target)) not in (None, own) and RANKS[other] >= RANKS[own]
+    ]
+    assert wrong == []
 
 
 def test_the_rule_sees_relative_and_type_checking_imports():
@@ -111,15 +111,19 @@ def test_the_rule_sees_relative_and_type_checking_imports():
     assert found == {"workbench.engine.hooks", "workbench.directions.io"}
 
 
-@pytest.mark.parametrize(("module", "path"), MODULES, ids=[name for name, _ in MODULES])
-def test_slow_packages_are_imported_inside_functions(module, path):
-    top = [
-        node
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
+def test_slow_packages_are_imported_inside_functions():
+    wrong = [
+        f"{module} imports {name}"
+        for module, path, tree in modules()
+        if not module.startswith("workbench_apps.")
+        for name in imports(ast.Module(at_the_top(tree), []), module, path)
+        if name.partition(".")[0] in SLOW
     ]
-    names = {name.partition(".")[0] for name in imports(ast.Module(top, []), module, path)}
-    assert names.isdisjoint(SLOW) or module.startswith("workbench_apps.")
+    assert wrong == []
+
+
+def at_the_top(tree):
+    return [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 @pytest.mark.parametrize("module", ["workbench", "workbench.cli"])
@@ -139,8 +143,8 @@ def test_every_public_name_resolves():
 def test_prints_live_in_the_command_line_alone():
     loud = [
         name
-        for name, path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for name, _, tree in modules()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
