@@ -26,18 +26,17 @@ demo: setup
 	$(BIN)/workbench run studies/$(STUDY).toml
 	@if [ "$(EXPLORE)" != 0 ]; then $(BIN)/workbench explore --port $(PORT); fi
 
-# Tiny models do not gain from threads: one process for each core, one thread for each process.
-TINY := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
-FAST := $(TINY) -m "not thorough and not real and not browser and not gpu"
+# One process for each core, one thread for each process: tiny models do not gain from threads.
+# The processes that tests start read byte code that the first of them wrote.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+FAST := not thorough and not real and not browser and not gpu
 
 test: setup browser
-	$(FAST)
-	$(TINY) -m "thorough and not real and not browser and not gpu"
-	$(BIN)/python -m pytest -q -m real
-	$(BIN)/python -m pytest -q -m browser
+	$(PYTEST) -m "$(FAST)"
+	$(PYTEST) -m "(thorough or real or browser) and not gpu"
 
 test-fast: setup
-	$(FAST)
+	$(PYTEST) -m "$(FAST)"
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ Helpers reach tests as fixtures that return functions (``tiny_folder``, ``subjec
 test files are no package.
 """
 
+import gc
 import importlib.util
 import os
 import sys
@@ -35,6 +36,12 @@ def with_runner(subject):
 
         subject.runner = ENGINES.create("hooks")
     return subject
+
+
+def pytest_collection_finish():
+    """Leave what is imported by now out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
