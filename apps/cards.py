@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import panel as pn
+import panel_material_ui as pmui
 from workbench_apps.catalogue import NEEDS, Entry
 from workbench_apps.looks import CARD_STYLES, NOTE_STYLES
 from workbench_apps.state import PageState
@@ -38,6 +39,32 @@ def counted(n: Any, unit: str) -> str:
     ies = unit.endswith("y") and unit[-2:-1] not in "aeiou"
     several = f"{unit[:-1]}ies" if ies else f"{unit}s"
     return escape(f"{number:,} {unit if number == 1 else several}")
+
+
+def layer_slider(state: PageState, *, on_release: bool = False) -> pmui.DiscreteSlider:
+    """Return a slider that chooses the layer and follows it; hidden where there is only one.
+
+    Args:
+        state: the page's; its option ``layer`` lists the layers.
+        on_release: choose when the thumb is let go, for pages that take a while to draw.
+    """
+    layers = [int(layer) for layer in state.options("layer")]
+    slider = pmui.DiscreteSlider(
+        label="Layer",
+        options=layers,
+        value=int(state.layer),
+        sizing_mode="stretch_width",
+        margin=(4, 16, 8, 16),
+        visible=len(layers) > 1,
+    )
+    slider.param.watch(
+        lambda event: state.choose(layer=str(event.new)),
+        "value_throttled" if on_release else "value",
+    )
+    state.param.watch(
+        lambda event: slider.param.update(value=int(event.new)) if event.new else None, "layer"
+    )
+    return slider
 
 
 def html_table(

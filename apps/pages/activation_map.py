@@ -52,7 +52,7 @@ class MapView:
         self.pane.object = self.figure
         self._tell(plane)
         self.mark()
-        return [self._slider(), self.pane, self.caption]
+        return [cards.layer_slider(self.state), self.pane, self.caption]
 
     def move(self) -> None:
         """Move the points to another layer without a new figure."""
@@ -106,22 +106,6 @@ class MapView:
             "Neighboring layers are turned onto each other (Procrustes), never stretched. "
             f"{cards.provenance(entry)}</p>"
         )
-
-    def _slider(self) -> Any:
-        layers = [int(layer) for layer in self.state.options("layer")]
-        slider = pmui.DiscreteSlider(
-            label="Layer",
-            options=layers,
-            value=int(self.state.layer),
-            sizing_mode="stretch_width",
-            margin=(4, 16, 8, 16),
-            visible=len(layers) > 1,
-        )
-        slider.param.watch(lambda event: self.state.choose(layer=str(event.new)), "value")
-        self.state.param.watch(
-            lambda event: slider.param.update(value=int(event.new)) if event.new else None, "layer"
-        )
-        return slider
 
     # --- the selection ---
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-import panel_material_ui as pmui
 from workbench_apps import cards, downloads, emotions, shell
 from workbench_apps.catalogue import EMOTION_STUDY, read_catalogue
 from workbench_apps.emotion_state import EmotionState
@@ -54,7 +53,7 @@ class EmotionView:
         )
         return [
             cards.note(self._headline(table)),
-            self._slider(),
+            cards.layer_slider(self.state, on_release=True),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=0),
             cards.note(
                 f"<p class='quiet under'>{told} {_neighbors(self.state.emotion, near)} "
@@ -90,19 +89,6 @@ class EmotionView:
                 f"permutation, n = {int(row['n'])})"
             )
         return f"<p class='big'>{cards.escape('; '.join(parts))}</p>"
-
-    def _slider(self) -> Any:
-        layers = [int(layer) for layer in self.state.options("layer")]
-        slider = pmui.DiscreteSlider(
-            label="Layer",
-            options=layers,
-            value=int(self.state.layer),
-            sizing_mode="stretch_width",
-            margin=(4, 16, 8, 16),
-            visible=len(layers) > 1,
-        )
-        slider.param.watch(lambda event: self.state.choose(layer=str(event.new)), "value_throttled")
-        return slider
 
     def curves(self) -> Sequence[Any]:
         """Draw AUC by layer of the emotion on show, its neighbors and the mean over all."""

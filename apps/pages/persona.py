@@ -49,7 +49,7 @@ class PersonaView:
         )
         return [
             self.head,
-            self._slider(),
+            cards.layer_slider(self.state),
             self.pane,
             cards.note(
                 f"<p class='quiet under'>{cards.escape(told)} {cards.provenance(entry)}</p>"
@@ -172,22 +172,6 @@ class PersonaView:
             f"<p class='big'>Layer {cards.escape(self.state.layer)}: "
             f"{cards.escape('; '.join(parts))}</p>"
         )
-
-    def _slider(self) -> Any:
-        layers = [int(layer) for layer in self.state.options("layer")]
-        slider = pmui.DiscreteSlider(
-            label="Layer",
-            options=layers,
-            value=int(self.state.layer),
-            sizing_mode="stretch_width",
-            margin=(4, 16, 8, 16),
-            visible=len(layers) > 1,
-        )
-        slider.param.watch(lambda event: self.state.choose(layer=str(event.new)), "value")
-        self.state.param.watch(
-            lambda event: slider.param.update(value=int(event.new)) if event.new else None, "layer"
-        )
-        return slider
 
 
 def _basis(entry: Entry) -> str:

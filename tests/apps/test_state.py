@@ -1,7 +1,8 @@
 """A page's state: defaults that answer, addresses that round-trip, and refusals that say why."""
 
+import param
 import pytest
-from workbench_apps import polygon
+from workbench_apps import cards, polygon
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
 from workbench_apps.state import EVERY, parse_search
@@ -113,3 +114,16 @@ def test_a_broken_file_empties_its_own_fields_alone(writers, tmp_path):
     assert state.fit
     assert state.options("method") == {}
     assert state.direction == "truth"
+
+
+@pytest.mark.parametrize("on_release", [False, True])
+def test_a_layer_slider_chooses_the_layer_and_follows_it(catalogue, on_release):
+    state = MapState(catalogue)
+    slider = cards.layer_slider(state, on_release=on_release)
+    assert str(slider.value) == state.layer
+    first, *_, last = slider.options
+    state.choose(layer=str(first))
+    assert slider.value == first
+    with param.edit_constant(slider):
+        slider.param.update(**{"value_throttled" if on_release else "value": last})
+    assert state.layer == str(last)
