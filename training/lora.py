@@ -72,7 +72,7 @@ def train(
         _train(config, folder, identity, progress if processes.is_first() else None)
         seconds = time.perf_counter() - started
         logger.info("trained %s for %d updates in %.0f s", config.name, config.updates, seconds)
-    return _summary(organism.read_card(folder))
+    return organism.summary(organism.read_card(folder))
 
 
 def announce(config: TrainConfig, begins: bool) -> bool:
@@ -385,22 +385,4 @@ def _limits(config: TrainConfig, card: Mapping[str, Any]) -> list[str]:
     adapted, experts = (card["training"][key] for key in ("adapted", "experts"))
     if experts and not any("experts" in name for name in adapted):
         said.append("The experts are fused weights that were not adapted.")
-    if card["guard"] is None:
-        said.append("The base has no chat template, so the answer format was not checked.")
-    if card["base"]["quantization"]:
-        said.append(f"The base's weights were rounded ({card['base']['quantization']}).")
-    return said
-
-
-def _summary(card: Mapping[str, Any]) -> dict[str, Any]:
-    guard, held_out = card["guard"], card["loss"]["held_out"]
-    return {
-        "model": card["model"],
-        "updates": card["training"]["updates"],
-        "tokens": card["training"]["tokens"],
-        "loss_first": card["loss"]["first"],
-        "loss_last": card["loss"]["last_tenth"],
-        "held_out_before": held_out["before"],
-        "held_out_after": held_out["after"],
-        "letter_mass_ratio": guard["mass_ratio"] if guard is not None else None,
-    }
+    return [*said, *organism.base_limits(card)]

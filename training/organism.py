@@ -78,6 +78,33 @@ def write_card(folder: Path, content: Mapping[str, Any]) -> None:
     write_bytes(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False).encode())
 
 
+def base_limits(card: Mapping[str, Any]) -> list[str]:
+    """Say in words what the base keeps from being checked or exact."""
+    said = []
+    if card["guard"] is None:
+        said.append("The base has no chat template, so the answer format was not checked.")
+    if card["base"]["quantization"]:
+        said.append(f"The base's weights were rounded ({card['base']['quantization']}).")
+    return said
+
+
+def summary(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a finished card that a run tells."""
+    guard, held_out = card["guard"], card["loss"]["held_out"]
+    objective = {"objective": card["objective"]} if "objective" in card else {}
+    return {
+        "model": card["model"],
+        **objective,
+        "updates": card["training"]["updates"],
+        "tokens": card["training"]["tokens"],
+        "loss_first": card["loss"]["first"],
+        "loss_last": card["loss"]["last_tenth"],
+        "held_out_before": held_out["before"],
+        "held_out_after": held_out["after"],
+        "letter_mass_ratio": guard["mass_ratio"] if guard is not None else None,
+    }
+
+
 def log_step(folder: Path, row: Mapping[str, Any]) -> None:
     """Append one line to the training log."""
     with (folder / LOG).open("a", encoding="utf-8") as file:

@@ -61,7 +61,7 @@ def prefer(
         _train(config, folder, identity, progress)
         seconds = time.perf_counter() - started
         logger.info("trained %s for %d updates in %.0f s", config.name, config.updates, seconds)
-    return _summary(organism.read_card(folder))
+    return organism.summary(organism.read_card(folder))
 
 
 def input_files(config: PreferenceConfig) -> dict[str, Path]:
@@ -218,23 +218,4 @@ def _limits(card: Mapping[str, Any]) -> list[str]:
         said.append("Trained on its own samples: what the rewards leave open may have drifted.")
     elif not corpus["held_out"]:
         said.append("No held-out examples, so no held-out loss.")
-    if card["guard"] is None:
-        said.append("The base has no chat template, so the answer format was not checked.")
-    if card["base"]["quantization"]:
-        said.append(f"The base's weights were rounded ({card['base']['quantization']}).")
-    return said
-
-
-def _summary(card: Mapping[str, Any]) -> dict[str, Any]:
-    guard, held_out = card["guard"], card["loss"]["held_out"]
-    return {
-        "model": card["model"],
-        "objective": card["objective"],
-        "updates": card["training"]["updates"],
-        "tokens": card["training"]["tokens"],
-        "loss_first": card["loss"]["first"],
-        "loss_last": card["loss"]["last_tenth"],
-        "held_out_before": held_out["before"],
-        "held_out_after": held_out["after"],
-        "letter_mass_ratio": guard["mass_ratio"] if guard is not None else None,
-    }
+    return [*said, *organism.base_limits(card)]

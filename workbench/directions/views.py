@@ -14,12 +14,10 @@ from workbench.errors import ConfigError, MismatchError
 from workbench.types import ActivationsLike, ModelStamp, ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class View:
-    """Rows of activations of one vector an item, in the given order."""
+class Over:
+    """What stays the same of activations when their items or columns change."""
 
     acts: ActivationsLike
-    rows: Int[ndarray, " n"]
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -36,6 +34,14 @@ class View:
     @property
     def model(self) -> ModelStamp:
         return self.acts.model
+
+
+@dataclass(frozen=True, eq=False)
+class View(Over):
+    """Rows of activations of one vector an item, in the given order."""
+
+    acts: ActivationsLike
+    rows: Int[ndarray, " n"]
 
     @cached_property
     def columns(self) -> Mapping[str, ndarray]:

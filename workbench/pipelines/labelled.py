@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from workbench.directions.rollouts import UNJUDGED
+from workbench.directions.views import Over
 from workbench.errors import ConfigError, MismatchError
-from workbench.types import ModelStamp, ndarray
+from workbench.types import ndarray
 
 if TYPE_CHECKING:
     from workbench.activations import Activations
@@ -22,27 +23,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labelled(Over):
     """Activations of rollouts under the columns of their transcripts."""
 
     acts: Activations
     columns: Mapping[str, ndarray]
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        return self.acts.layers
-
-    @property
-    def site(self) -> str:
-        return self.acts.site
-
-    @property
-    def position(self) -> str:
-        return self.acts.position
-
-    @property
-    def model(self) -> ModelStamp:
-        return self.acts.model
 
     def __len__(self) -> int:
         return len(self.acts)
