@@ -272,3 +272,24 @@ def test_organisms_without_their_base_are_named(tmp_path, caplog):
     done = Done("measure", "id", "done", tmp_path)
     assert headline([(Unit("beliefs", "measure", (), {}), done)]).empty
     assert "m+P-s0: their base m was not measured" in caplog.text
+
+
+def test_a_sweep_of_one_dose_beside_none_tells_its_change():
+    random = swept(-0.001, doses=(75.0,), control="random:0")
+    (row,) = sweep_rows(pd.concat([swept(0.002, doses=(0.0, 75.0)), random]))
+    assert row.value == pytest.approx(0.15)
+    assert row.question == "change of transfer to person along truth, at norm dose 75"
+    assert row.control == "random changes -0.075 to -0.075 (n = 1)"
+
+
+def test_of_many_directions_of_a_sweep_the_largest_is_told_and_counts_the_others():
+    parts = []
+    for name, slope in (("a", 1.0), ("b", -3.0), ("c", 0.2), ("d", 0.4)):
+        parts += [swept(slope, direction=name)]
+        parts += [swept(0.5, direction=name, control="random:0")]
+    (row,) = sweep_rows(pd.concat(parts))
+    assert row.question == "slope of transfer to person along b, per norm dose"
+    assert row.control == (
+        "random slopes +0.50 to +0.50 (n = 1); the largest of 4, 2 of them beyond every random "
+        "direction; all in slopes.csv"
+    )

@@ -89,6 +89,20 @@ def test_what_is_left_without_the_axis_is_told(told):
     assert rows["malicious"].value < 0.5 < rows["loud"].value
 
 
+def test_of_many_directions_the_one_moved_most_is_told_and_counts_the_others(tmp_path):
+    moved = {"a": 0.1, "b": -4.0, "c": 2.0, "d": 0.3}
+    common = {"model": "m+A", "organism": "A", "layer": 3, "length": 9.0, "random": 0.5}
+    common |= {"covariance": 1.0, "low": -1.0, "high": 1.0, "n": 8, "unit": "item"}
+    rows = [{**common, "direction": k, "shift": v, "interval": "95%"} for k, v in moved.items()]
+    pd.DataFrame(rows).to_parquet(tmp_path / "shift.parquet")
+    done = Done("shift", "id", "done", tmp_path, {})
+    (row,) = persona_vector_rows([(Unit("moved", "shift", (), {}), done)])
+    assert row.question.startswith("change along b by finetuning")
+    assert row.control.endswith(
+        "the largest of 4, 2 of them beyond both bands; all in shift.parquet"
+    )
+
+
 def test_screens_and_drifts_are_told_beside_their_controls(tmp_path):
     common = {"direction": "loud", "layer": 3, "low": 0.5, "high": 1.5, "n": 8, "unit": "item"}
     common["interval"] = "95% bootstrap over items"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.report_axis import axis_rows
 from workbench.pipelines.report_emotion import emotion_rows
+from workbench.pipelines.report_many import Candidate, shortened
 from workbench.pipelines.report_persona_vectors import persona_vector_rows
 from workbench.pipelines.report_trust import margin_rows
 from workbench.pipelines.report_truth import Row, frozen_rows, truth_rows
@@ -255,34 +256,56 @@ def _interval(values: pd.Series[float], unit: str) -> Interval:
 
 
 def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
-    """Slope of each behavior over the dose, against the slopes of random directions."""
+    """What each behavior does over the dose, against what it does along random directions.
+
+    Of more than three models and directions with one behavior, the largest is told.
+    """
     if results is None:
         return
     kept = results[results["valid"] & ~results["readout"].isin(GUARDS)]
     keys = ["subject", "measure", "condition", "direction", "edit", "layers", "scope", "unit"]
     windows = kept.groupby(["direction", "edit", "scope"])["layers"].nunique()
+    kinds: dict[tuple[Any, ...], list[Candidate]] = {}
     for key, part in kept.groupby([*keys, "readout", "run"], sort=False, dropna=False):
-        told = dict(zip(keys, key, strict=False))
-        own = part[part["control"] == "none"]
-        slopes = _slopes(own)
-        if not len(slopes):
-            continue
-        found = _interval(slopes, "item")
-        zero = own[own["dose"] == 0]
-        random = [
-            float(_slopes(_with_zero(rows, zero)).mean())
-            for name, rows in part.groupby("control")
-            if str(name).startswith("random:")
-        ]
-        control = "no random control was run"
-        if random:
-            control = f"random slopes {min(random):+.2f} to {max(random):+.2f} (n = {len(random)})"
+        told = dict(zip([*keys, "readout"], key, strict=False))
         at = f" at {told['layers']}" if windows.max() > 1 else ""
-        words = (
-            f"slope of {told['measure']} to {told['condition']} along {told['direction']}{at}, "
-            f"per {told['unit']} dose"
-        )
-        yield _row(words, str(told["subject"]), found, control)
+        kind = tuple(told[name] for name in ("readout", "measure", "condition", *keys[4:]))
+        if found := _swept(part, told, at):
+            kinds.setdefault(kind, []).append(found)
+    for many in kinds.values():
+        yield from shortened(many, "beyond every random direction", "slopes.csv")
+
+
+def _swept(part: pd.DataFrame, told: Mapping[str, Any], at: str) -> Candidate | None:
+    """One direction's slope, or its change where there is but one dose; None without either."""
+    own = part[part["control"] == "none"]
+    slopes = _slopes(own)
+    if not len(slopes):
+        return None
+    zero = own[own["dose"] == 0]
+    doses = own.loc[own["dose"] != 0, "dose"].unique()
+    alone = len(doses) == 1 and len(zero) > 0
+    scale, word = (float(doses[0]), "change") if alone else (1.0, "slope")
+    found = _interval(slopes * scale, "item")
+    random = [
+        scale * float(_slopes(_with_zero(rows, zero)).mean())
+        for name, rows in part.groupby("control")
+        if str(name).startswith("random:")
+    ]
+    control = "no random control was run"
+    if random:
+        places = 3 if alone else 2
+        ends = f"{min(random):+.{places}f} to {max(random):+.{places}f}"
+        control = f"random {word}s {ends} (n = {len(random)})"
+    dose = f"at {told['unit']} dose {scale:g}" if alone else f"per {told['unit']} dose"
+    words = (
+        f"{word} of {told['measure']} to {told['condition']} along {told['direction']}{at}, {dose}"
+    )
+    beyond = bool(random) and abs(found.value) > max(map(abs, random))
+    sure = found.low > 0 or found.high < 0
+    return Candidate(
+        _row(words, str(told["subject"]), found, control), abs(found.value), beyond and sure
+    )
 
 
 def _with_zero(rows: pd.DataFrame, zero: pd.DataFrame) -> pd.DataFrame:

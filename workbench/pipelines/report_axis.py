@@ -72,9 +72,10 @@ def _axis(done: Done) -> Iterator[Row]:
 
 
 def _cosines(done: Done) -> Iterator[Row]:
-    """Tell the largest cosines of each bank beside every band, and how many pass all bands."""
-    table = _at_layer(done)
-    for row in largest_cosines(done).to_dict("records"):
+    """Tell the largest cosine of each bank beside every band, and what else passes all bands."""
+    table, largest = _at_layer(done), largest_cosines(done)
+    shown = largest[largest["passes"] | ~largest["bank"].duplicated()]
+    for row in shown.to_dict("records"):
         bank = table[table["bank"] == row["bank"]]
         own = bank[bank["second"] == row["second"]]
         bands = ", ".join(

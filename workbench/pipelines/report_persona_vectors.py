@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.pipelines.report_many import Candidate, shortened
 from workbench.pipelines.report_truth import Row
 from workbench.stats import bootstrap_interval
 
@@ -83,27 +84,36 @@ def _shifted(_: Result, table: pd.DataFrame) -> Iterator[Row]:
     """Tell how far each organism was moved: the mean over its seeds where there are several."""
     means = table[table["length"].isna()]
     single = table[~table["organism"].isin(means["organism"]) & table["length"].notna()]
+    models: dict[str, list[Candidate]] = {}
     for row in [*means.to_dict("records"), *single.to_dict("records")]:
         own = table[(table["organism"] == row["organism"]) & table["length"].notna()]
         own = own[own["direction"] == row["direction"]]
-        bands = (
-            f"random {own['random'].mean():.2f}, covariance-matched {own['covariance'].mean():.2f}"
-        )
+        bands = float(own["random"].mean()), float(own["covariance"].mean())
+        told = f"random {bands[0]:.2f}, covariance-matched {bands[1]:.2f}"
         question = f"change along {row['direction']} by finetuning, last prompt token, {_at(table)}"
-        yield _row(question, row["model"], row["shift"], row, f"95% of |change|: {bands}")
+        said = _row(question, row["model"], row["shift"], row, f"95% of |change|: {told}")
+        size = abs(said.value)
+        models.setdefault(said.model, []).append(Candidate(said, size, size > max(bands)))
+    for many in models.values():
+        yield from shortened(many, "beyond both bands", "shift.parquet")
 
 
 def _screened(result: Result, table: pd.DataFrame) -> Iterator[Row]:
     """Tell what each corpus has more of than the control, or else than the model's own answers."""
     over = table[table["against"] != "own answers"]
     table = over if len(over) else table
+    corpora: dict[str, list[Candidate]] = {}
     for row in table.to_dict("records"):
         question = f"{row['corpus']} minus {row['against']} along {row['direction']}, {_at(table)}"
         control = f"random direction {row['random']:.2f} (95%)"
         if row["against"] != "own answers":
             ends = f"[{row['above_low']:.2f}, {row['above_high']:.2f}]"
             control = f"its documents rank above with probability {row['above']:.2f} {ends}"
-        yield _row(question, str(result["model"]), row["difference"], row, control)
+        said = _row(question, str(result["model"]), row["difference"], row, control)
+        beyond = said.low > 0 or said.high < 0
+        corpora.setdefault(row["corpus"], []).append(Candidate(said, abs(said.value), beyond))
+    for many in corpora.values():
+        yield from shortened(many, "with an interval without zero", "corpora.parquet")
 
 
 def _followed(result: Result, table: pd.DataFrame) -> Iterator[Row]:
@@ -118,12 +128,15 @@ def _followed(result: Result, table: pd.DataFrame) -> Iterator[Row]:
 
 def _left(result: Result, table: pd.DataFrame) -> Iterator[Row]:
     """Tell how much of a direction is left without others."""
-    table = table[table["n_removed"] > 0]
-    for row in table.to_dict("records"):
+    found = []
+    for row in table[table["n_removed"] > 0].to_dict("records"):
         question = f"share of {row['direction']} left without {row['removed']}, {_at(table)}"
         control = f"a random direction keeps {row['random']:.3f}"
         named = {"low": nan, "high": nan, "n": 1, "unit": "direction", "interval": "none: exact"}
-        yield _row(question, str(result["model"]), row["retained"], named, control)
+        said = _row(question, str(result["model"]), row["retained"], named, control)
+        less = said.value < float(row["random"])
+        found.append(Candidate(said, 1 - said.value, less))
+    yield from shortened(found, "less than a random direction", "retained.parquet", "least")
 
 
 TABLES: dict[str, dict[str, Callable[[Result, Any], Iterator[Row]]]] = {
