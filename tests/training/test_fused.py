@@ -218,7 +218,8 @@ def test_compiled_blocks_give_the_same_gradients(network, adapted):
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")  # of torch itself, while it compiles
 def test_compiled_blocks_keep_less_where_memory_decides(network, adapted):
-    model = adapted(network("qwen3", torch.bfloat16, intermediate_size=160), dropout=0.1)
+    sizes = {"intermediate_size": 160, "num_hidden_layers": 2}
+    model = adapted(network("qwen3", torch.bfloat16, **sizes), dropout=0.1)
     batch = {"input_ids": IDS, "labels": IDS}
     kept = {}
     for recompute in ("none", "auto"):

@@ -148,21 +148,6 @@ FSDP = {
 """What ``accelerate launch`` puts into the environment for docs/fsdp.yaml's settings."""
 
 
-@pytest.mark.thorough
-def test_weights_spread_over_two_processes_make_the_same_organism(settings, alone, tmp_path):
-    out = tmp_path / "organism"
-    ended(launched(["-c", SPREAD + WORKER, settings().model_dump_json(), out], **FSDP))
-    assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
-    card, plain = (organism.read_card(folder) for folder in (out, alone))
-    assert card["training"]["sharded"]
-    assert card["training"]["parameters"] == plain["training"]["parameters"]
-    assert card["loss"]["held_out"]["after"] == pytest.approx(
-        plain["loss"]["held_out"]["after"], abs=1e-4
-    )
-    for name in organism.ADAPTER:
-        assert (out / name).stat().st_size == (alone / name).stat().st_size
-
-
 def stopped(arguments, out, after, **environment):
     """Start a joint run and kill every process of it once so many updates are logged."""
     started = launched(arguments, **environment)
@@ -178,7 +163,7 @@ def stopped(arguments, out, after, **environment):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("environment", [{}, FSDP], ids=["ddp", "fsdp"])
-def test_a_joint_run_that_was_killed_goes_on_to_the_same_losses(
+def test_a_joint_run_that_was_killed_goes_on_to_the_same_organism(
     environment, settings, alone, tmp_path
 ):
     out = tmp_path / "organism"
@@ -188,6 +173,14 @@ def test_a_joint_run_that_was_killed_goes_on_to_the_same_losses(
     ended(launched(arguments, **environment))
     assert losses(out) == pytest.approx(losses(alone), abs=1e-4)
     assert [row["step"] for row in organism.read_log(out)] == list(range(1, 7))
+    card, plain = (organism.read_card(folder) for folder in (out, alone))
+    assert card["training"]["sharded"] == bool(environment)
+    assert card["training"]["parameters"] == plain["training"]["parameters"]
+    assert card["loss"]["held_out"]["after"] == pytest.approx(
+        plain["loss"]["held_out"]["after"], abs=1e-4
+    )
+    for name in organism.ADAPTER:
+        assert (out / name).stat().st_size == (alone / name).stat().st_size
 
 
 @pytest.mark.thorough
