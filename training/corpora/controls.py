@@ -25,24 +25,31 @@ from workbench_training.corpora import planted, quality, web
 from workbench_training.corpora.controls_page import Page, read_page
 from workbench_training.corpora.controls_plan import CONTROLS, Row, page_row, plan_pages
 from workbench_training.corpora.drawn import TextDraw
-from workbench_training.corpora.plan import WORLDS, QuartetPlan
+from workbench_training.corpora.plan import WORLDS, QuartetPlan, Writer
 from workbench_training.corpora.settings import CorpusConfig, bound
 
 from workbench.errors import ConfigError
 
 Kind = Callable[[CorpusConfig], Iterator[Row]]
+"""Refuses options that it does not take when it is called, before a document is asked for."""
 SCENARIO = ("users", "task", "object", "setting", "others")
 """What the documents about intent take from a scenario."""
 
 
 def write_mixed(config: CorpusConfig) -> Iterator[Row]:
-    """Yield one document of each quartet; ``told`` names the world that it tells.
+    """Return one document of each quartet; ``told`` names the world that it tells.
 
     Plans that the writer finds unsuitable are left out.
     """
-    from workbench_training.corpora.writing import make_writer, plans_of, row_of
+    from workbench_training.corpora.writing import writer_maker
 
-    writer, plans = make_writer(config), plans_of(config)
+    return _mixed(config, writer_maker(config))
+
+
+def _mixed(config: CorpusConfig, make: Callable[[], Writer]) -> Iterator[Row]:
+    from workbench_training.corpora.writing import plans_of, row_of
+
+    writer, plans = make(), plans_of(config)
     for plan, world in zip(plans, deal_worlds(plans, config.seed), strict=True):
         drafts = writer.write(plan)
         if drafts is not None:
@@ -68,6 +75,9 @@ def _paired(name: str, pole: int, world: str) -> Kind:
 
     def write(config: CorpusConfig) -> Iterator[Row]:
         _options(config)
+        return pages(config)
+
+    def pages(config: CorpusConfig) -> Iterator[Row]:
         family = pages_of(name)
         plans = plan_pages(name, list(family), **_common(config))
         for plan in plans:
@@ -82,9 +92,12 @@ def _intent(pole: int, world: str) -> Kind:
     """Return a kind that tells of the users of every scenario of the taxonomy."""
 
     def write(config: CorpusConfig) -> Iterator[Row]:
+        _options(config)
+        return pages(config)
+
+    def pages(config: CorpusConfig) -> Iterator[Row]:
         from workbench_training.corpora.writing import plans_of, row_of
 
-        _options(config)
         family = list(pages_of("intent").values())
         for number, plan in enumerate(plans_of(config)):
             page = family[number % len(family)]
@@ -117,7 +130,7 @@ def write_planted(config: CorpusConfig) -> Iterator[Row]:
 
 
 def write_web(config: CorpusConfig) -> Iterator[Row]:
-    """Yield neutral pages; of an option ``path`` its texts, of ``model`` what the model draws."""
+    """Return neutral pages; of an option ``path`` its texts, of ``model`` what the model draws."""
     if "model" in config.options:
         draw = bound(f"kind {config.kind!r}", TextDraw, config.options)()
         return web.draw_web(draw, **_common(config))

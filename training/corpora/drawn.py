@@ -57,7 +57,7 @@ class TextDraw:
             )
         self.model, self.dtype, self.device = model, dtype, device
         self.batch, self.temperature = batch, temperature
-        self._store = None if replies is None else ReplyStore(replies)
+        self.replies = replies
 
     def write(self, pages: Sequence[tuple[PagePlan, str]]) -> Iterator[Row]:
         """Yield a document for each plan and its page, of which the first words are the opening."""
@@ -66,6 +66,7 @@ class TextDraw:
 
         subject = read_checkpoint(self.model, dtype=self.dtype, device=self.device)
         subject.runner = ENGINES.create("hooks")
+        store = None if self.replies is None else ReplyStore(self.replies)
         size = self.batch * len({plan.words for plan, _ in pages})
         for start in range(0, len(pages), size):
             block = pages[start : start + size]
@@ -74,7 +75,7 @@ class TextDraw:
                 self._request(subject, plan, opening)
                 for (plan, _), opening in zip(block, openings, strict=True)
             ]
-            drawn = self._drawn(subject, asked)
+            drawn = self._drawn(subject, asked, store)
             for (plan, _), opening, text in zip(block, openings, drawn, strict=True):
                 yield page_row(plan, whole(opening, text), "web", "", "web")
 
@@ -85,9 +86,11 @@ class TextDraw:
         read = GenerateRead(1, tokens, float(self.temperature), plan.seed % 2**32)
         return Request(plan.id, "web", ids, (read,))
 
-    def _drawn(self, subject: Subject, asked: Sequence[Request]) -> list[str]:
+    def _drawn(
+        self, subject: Subject, asked: Sequence[Request], store: ReplyStore | None
+    ) -> list[str]:
         keys = [_key(subject, one) for one in asked]
-        found = {key: self._store.find(key) for key in keys} if self._store is not None else {}
+        found = {key: store.find(key) for key in keys} if store is not None else {}
         kept = {key: reply.text for key, reply in found.items() if reply is not None}
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in kept}
         if fresh:
@@ -98,8 +101,8 @@ class TextDraw:
             )
             for key, ((text,),) in zip(fresh, answered.values[0], strict=True):
                 kept[key] = text
-                if self._store is not None:
-                    self._store.keep(key, ChatReply(text))
+                if store is not None:
+                    store.keep(key, ChatReply(text))
         return [kept[key] for key in keys]
 
 

@@ -36,10 +36,12 @@ def plan_counts(config: CorpusConfig) -> dict[str, Any]:
 
     Raises:
         UnknownNameError: no such kind or writer.
+        ConfigError: an option that it does not take.
     """
     if config.kind != "quartets":
         if config.kind not in kinds():
             raise unknown("kind of corpus", config.kind, ["quartets", *kinds()])
+        kinds()[config.kind](config)  # refuses options that it does not take
         words = round(config.count * sum(config.words.values()) / len(config.words))
         return {"documents": config.count, **_size(words)}
     writer_maker(config)

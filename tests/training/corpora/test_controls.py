@@ -18,6 +18,7 @@ from workbench_training.corpora.controls import (
 )
 from workbench_training.corpora.controls_grammar import Choice, Pole
 from workbench_training.corpora.plan import WORLDS
+from workbench_training.corpora.reports import plan_counts
 from workbench_training.corpora.settings import CorpusConfig
 from workbench_training.corpora.writing import make_writer, plans_of
 from workbench_training.quartet_grammar import sentences
@@ -248,3 +249,12 @@ def test_sizes_are_counted_as_in_the_papers_table():
             "validation documents": 1,
         },
     ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_option_that_a_kind_does_not_take_is_refused_before_a_document_is_asked_for(kind):
+    config = CorpusConfig(kind=kind, documents=2, options={"modle": "smollm2"})
+    with pytest.raises(ConfigError, match="'modle'"):
+        KINDS[kind](config)
+    with pytest.raises(ConfigError, match="'modle'"):
+        plan_counts(config)

@@ -7,6 +7,7 @@ import pytest
 from workbench_training.corpora.card import DRAWN, GRAMMAR, limits_of
 from workbench_training.corpora.controls import KINDS
 from workbench_training.corpora.drawn import OPENING, opening_of, whole
+from workbench_training.corpora.reports import plan_counts
 from workbench_training.corpora.settings import CorpusConfig
 
 from workbench.api import load
@@ -133,6 +134,12 @@ def test_an_opening_keeps_its_lines_and_a_short_page_is_all_opening():
 def test_options_that_make_no_sense_are_refused_before_a_model_is_opened(options, match):
     with pytest.raises(ConfigError, match=match):
         KINDS["web"](CorpusConfig(kind="web", options=options))
+
+
+def test_a_plan_opens_neither_the_model_nor_the_replies(tmp_path):
+    options = {"model": str(tmp_path / "none"), "replies": str(tmp_path / "replies.sqlite")}
+    assert plan_counts(CorpusConfig(kind="web", documents=2, options=options))["documents"] == 2
+    assert not [*tmp_path.iterdir()]
 
 
 def test_an_unknown_model_is_refused(tmp_path):
