@@ -126,5 +126,5 @@ def _tokens(request: Request) -> int:
 
 
 def _key(subject: Subject, request: Request) -> str:
-    told = (subject.fingerprint, request.ids, request.reads)
+    told = (subject.fingerprint, request.item, request.ids, request.reads)
     return sha256(repr(told).encode()).hexdigest()
