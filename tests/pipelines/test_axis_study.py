@@ -10,6 +10,7 @@ import time
 import pandas as pd
 import pytest
 
+from workbench.config import parse
 from workbench.pipelines.study import StudyConfig, read_study, run_study
 from workbench.pipelines.verbs import plan
 from workbench.transcripts import read_transcripts
@@ -80,10 +81,18 @@ def process(file, root):
     )
 
 
+@pytest.fixture(scope="module")
+def whole(tiny_folder, tmp_path_factory):
+    """The study's file, the root of a run that nothing stopped, and its units."""
+    folder = tmp_path_factory.mktemp("study")
+    file = small(tiny_folder(folder / "model"), folder)
+    study = parse(StudyConfig, json.loads(file.read_text()), "small")
+    return file, folder / "runs", list(run_study(study, root=folder / "runs"))
+
+
 @pytest.mark.thorough
-def test_the_study_killed_in_its_rollouts_ends_as_one_that_was_not(tiny_folder, tmp_path):
-    model = tiny_folder(tmp_path / "model")
-    file = small(model, tmp_path)
+def test_the_study_killed_in_its_rollouts_ends_as_one_that_was_not(whole, tmp_path):
+    file, unstopped, _ = whole
     killed = process(file, tmp_path / "runs")
     units = tmp_path / "runs" / "rollout"
     deadline = time.monotonic() + 300
@@ -100,28 +109,26 @@ def test_the_study_killed_in_its_rollouts_ends_as_one_that_was_not(tiny_folder, 
     lines = said.splitlines()
     assert lines[:4] == [f"organism[{name}] reused" for name in ("P, 0", "P, 1", "A, 0", "A, 1")]
     assert "roles done" in lines
-    whole = process(file, tmp_path / "whole")
-    whole.communicate(timeout=600)
-    rollouts = {}
-    for root in ("runs", "whole"):
-        found = sorted((tmp_path / root / "rollout").glob("*/transcripts.parquet"))
-        rollouts[root] = [read_transcripts(path).answers for path in found]
-    first = [answers for answers in rollouts["runs"] if answers in rollouts["whole"]]
-    assert len(first) >= 2  # of the base; organisms are trained anew
-    tables = [
-        pd.read_parquet(next((tmp_path / root / "axis").glob("*/pc1.parquet")))
-        for root in ("runs", "whole")
-    ]
+    roots = (tmp_path / "runs", unstopped)
+    ours, theirs = (
+        [
+            read_transcripts(path).answers
+            for path in sorted(root.glob("rollout/*/transcripts.parquet"))
+        ]
+        for root in roots
+    )
+    assert (
+        sum(answers in theirs for answers in ours) >= 2
+    )  # of the base; organisms are trained anew
+    tables = [pd.read_parquet(next(root.glob("axis/*/pc1.parquet"))) for root in roots]
     pd.testing.assert_frame_equal(*tables)
 
 
 @pytest.mark.thorough
-def test_every_stage_of_the_study_leaves_its_artefact(tiny_folder, tmp_path):
-    from workbench.config import parse
+def test_every_stage_of_the_study_leaves_its_artefact(whole):
     from workbench.pipelines.report_axis import axis_rows
 
-    data = json.loads(small(tiny_folder(tmp_path / "model"), tmp_path).read_text())
-    units = list(run_study(parse(StudyConfig, data, "small"), root=tmp_path / "runs"))
+    _, _, units = whole
     assert {unit.stage for unit, _ in units} == set(OWN)
     done = {unit.stage: one for unit, one in units}
     placed = pd.read_parquet(done["axis"].path / "coordinates.parquet")
