@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 from workbench_apps import trusts
 
+from workbench.figures.dose import LOW_MASS
+
 RISES = {
     "slope": "slope",
     "slope_minus_random": "over random",
@@ -138,18 +140,28 @@ def displacements(table: pd.DataFrame, method: str) -> tuple[list[str], list[Lin
 
 
 def transfers(table: pd.DataFrame, method: str) -> tuple[list[str], list[Line]]:
-    """Return heads and rows: how far each dose moves the trust game, beside random matrices."""
-    shown = table[(table["method"] == method) & (table["control"] == trusts.OWN)]
+    """Return heads and rows: how far each dose moves the trust game, beside shuffled labels.
+
+    Random matrices stand as the farthest of them. Where the mass is low the answers are not in the
+    asked form, and a change is no more than of them.
+    """
+    wanted = (table["method"] == method) & (table["dose"] != 0)
+    shown = table[wanted & ~table["control"].str.startswith(trusts.RANDOM)]
     lines: list[Line] = []
-    for row in shown[shown["dose"] != 0].to_dict("records"):
+    for row in shown.to_dict("records"):
         band = row["band"]
         beyond = "beyond" if row["beyond_band"] else "within"
         reached = "none" if pd.isna(band) else f"±{band:.3f} ({beyond})"
         asked = f"{str(row['measure']).replace('_', ' ')}, {row['condition']}"
-        mass = "—" if pd.isna(row["mass"]) else f"{row['mass']:.2f}"
         n = f"{int(row['n'])} {row['unit']}s"
-        lines.append((asked, f"{row['dose']:+g}", _change(row), reached, mass, n))
-    return ["trust game", "dose", "change", "random matrices", "mass", "n"], lines
+        head = (asked, arm(row["control"]), f"{row['dose']:+g}")
+        lines.append((*head, _change(row), reached, _mass(row["mass"]), n))
+    return ["trust game", "control", "dose", "change", "random matrices", "mass", "n"], lines
+
+
+def _mass(mass: Any) -> str:
+    low = " (low)" if mass < LOW_MASS else ""
+    return "—" if pd.isna(mass) else f"{mass:.2f}{low}"
 
 
 def _change(row: Mapping[Any, Any]) -> str:

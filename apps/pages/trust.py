@@ -154,8 +154,9 @@ class TrustView:
         heads, rows = trust_lines.transfers(trusts.transfer_of(entry), self.state.method)
         if rows:
             told = (
-                "Change of what is sent in the trust game. Mass: the probability on allowed "
-                "answers; a low one means that the answer is not in the asked form."
+                "Change of what is sent, and of what is expected back, in the trust game. Mass: "
+                "the probability on allowed answers; where it is low the answer is not in the "
+                "asked form, and its change says nothing of trust."
             )
             parts.append(
                 cards.note(

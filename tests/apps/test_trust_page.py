@@ -39,7 +39,7 @@ def test_margins_controls_verdicts_and_blocks_show_what_was_planted(served, open
     settled(page, "Slope +0.2 [+0.2, +0.2] nats a token and dose; above shuffled labels.")
     page.get_by_role("row", name=re.compile(r"— \+2 \+0\.300 .* -0\.100 .* -0\.020")).wait_for()
     page.get_by_role(
-        "row", name=re.compile(r"transfer, person \+2 .*±0\.500 \(beyond\)")
+        "row", name=re.compile(r"transfer, person — \+2 .*±0\.500 \(beyond\) 0\.40 \(low\)")
     ).wait_for()
     page.get_by_role("img", name=re.compile("Norm .* by block: bipo largest at layer 4")).wait_for()
     with page.expect_download() as download:

@@ -113,10 +113,14 @@ def test_costs_have_a_column_for_each_side_that_was_measured(state):
     assert trust_lines.displacements(trusts.displacement_of(state.entry()), "prayer")[1] == []
 
 
-def test_transfer_leaves_the_zero_dose_out_and_says_what_is_beyond(state):
+def test_transfer_leaves_the_zero_dose_out_and_says_what_is_beyond_and_what_has_low_mass(state):
     _, lines = trust_lines.transfers(trusts.transfer_of(state.entry()), "bipo")
-    assert [(line[1], "beyond" in str(line[3])) for line in lines] == [
-        ("-2", True), ("-1", False), ("+1", False), ("+2", True),
+    told = [(*line[1:3], "beyond" in str(line[4]), "low" in str(line[5])) for line in lines]
+    assert told == [
+        ("—", "-2", True, True), ("—", "-1", False, False),
+        ("—", "+1", False, False), ("—", "+2", True, True),
+        ("shuffled", "-2", False, True), ("shuffled", "-1", False, False),
+        ("shuffled", "+1", False, False), ("shuffled", "+2", False, True),
     ]  # fmt: skip
 
 

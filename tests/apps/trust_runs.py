@@ -84,13 +84,16 @@ def displacement():
 
 
 def transfer():
-    """More is sent as the dose grows, beyond random matrices at the ends alone."""
+    """More is sent as the dose grows, beyond random matrices at the ends, where the mass is low."""
+    slopes = {"none": 0.3, "shuffled": 0.1}
     return pd.DataFrame(
         [
-            {"method": "bipo", "measure": "transfer", "condition": "person", "control": "none",
-             "dose": dose, "change": 0.3 * dose, "low": 0.3 * dose - 0.1, "high": 0.3 * dose + 0.1,
-             "band": 0.5 if dose else np.nan, "beyond_band": abs(0.3 * dose) > 0.5, "mass": 0.8,
-             "n": 6, "unit": "item"}
+            {"method": "bipo", "measure": "transfer", "condition": "person", "control": control,
+             "dose": dose, "change": slope * dose, "low": slope * dose - 0.1,
+             "high": slope * dose + 0.1, "band": 0.5 if dose else np.nan,
+             "beyond_band": abs(slope * dose) > 0.5, "mass": 0.8 - 0.2 * abs(dose), "n": 6,
+             "unit": "item"}
+            for control, slope in slopes.items()
             for dose in DOSES
         ]
     )  # fmt: skip
