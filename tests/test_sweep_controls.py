@@ -84,10 +84,12 @@ def test_the_turned_direction_does_at_a_dose_what_the_direction_does_at_minus_it
 
 def test_moved_vectors_are_the_window_s_own_at_other_blocks(tiny_subject):
     own, window = directions(tiny_subject), (1, 2, 3)
-    for number in range(4):
-        order = order_of(window, 0, number)
-        assert sorted(order) == list(window)
-        assert all(a != b for a, b in zip(order, window, strict=True))
+    assert {order_of(window, 0, number) for number in range(2)} == {(2, 3, 1), (3, 1, 2)}
+    nine = {order_of((22, 23, 24, 25), 0, number) for number in range(9)}
+    assert len(nine) == 9
+    assert all(a != b for order in nine for a, b in zip(order, (22, 23, 24, 25), strict=True))
+    with pytest.raises(ConfigError, match="more orders than 3 blocks have"):
+        order_of(window, 0, 2)
     (name, moved), *_ = versions(own, window, Controls(random=0, layers=2), 0)
     assert name == "layers:0"
     for to, frm in zip(window, order_of(window, 0, 0), strict=True):

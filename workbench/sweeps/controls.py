@@ -16,6 +16,8 @@ Steering = Directions | LinearMap
 """What an edit acts by: directions, each an arm of its own, or one map for ``linear_map``."""
 KINDS = ("random:N", "layers:N", "sign", "shuffled", "noop")
 RANDOM = 10
+TRIES = 1000
+"""Draws of an order of blocks before there is held to be no other."""
 
 
 @dataclass(frozen=True)
@@ -114,21 +116,31 @@ def state(window: tuple[int, ...], layer: int, seed: int, number: int) -> int:
 
 
 def order_of(window: tuple[int, ...], seed: int, number: int) -> tuple[int, ...]:
-    """Return the window's blocks in an order in which none keeps its place.
+    """Return the window's blocks in an order in which none keeps its place, another each time.
 
     Raises:
-        ConfigError: the window is one block.
+        ConfigError: the window is one block, or has no other such order.
     """
     if len(window) < 2:
         raise ConfigError(
             f"control layers moves vectors between the blocks of a window, and {list(window)} is "
             "one block; give a window of two or more, or leave that control out"
         )
-    rng = np.random.default_rng(state(window, 0, seed, number))
-    while True:
-        order = rng.permutation(len(window))
-        if (order != np.arange(len(window))).all():
-            return tuple(window[place] for place in order)
+    drawn: list[tuple[int, ...]] = []
+    for one in range(number + 1):
+        rng = np.random.default_rng(state(window, 0, seed, one))
+        for _ in range(TRIES):
+            order = tuple(window[place] for place in rng.permutation(len(window)))
+            kept = any(a == b for a, b in zip(order, window, strict=True))
+            if not kept and order not in drawn:
+                break
+        else:
+            raise ConfigError(
+                f"control layers:{number + 1} asks for more orders than {len(window)} blocks have "
+                "in which none keeps its place; ask for fewer"
+            )
+        drawn.append(order)
+    return drawn[-1]
 
 
 def _turned(own: Steering) -> Steering:
