@@ -291,5 +291,5 @@ def test_of_many_directions_of_a_sweep_the_largest_is_told_and_counts_the_others
     assert row.question == "slope of transfer to person along b, per norm dose"
     assert row.control == (
         "random slopes +0.50 to +0.50 (n = 1); the largest of 4, 2 of them beyond every random "
-        "direction; all in slopes.csv"
+        "direction; all in slopes.csv, over guarded doses"
     )

@@ -41,6 +41,7 @@ BELIEFS = {
 }
 DIFFERENCES = ("minus", "slope", "change")
 """Words of questions whose answers are differences, so that their sign is printed."""
+TABLE = "slopes.csv, over guarded doses"
 TRUST = {
     ("transfer", "person"): "dollars of 10 sent to a person",
     ("transfer", "ai_user"): "dollars of 10 sent to a user of AI assistants",
@@ -273,7 +274,7 @@ def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
         if found := _swept(part, told, at):
             kinds.setdefault(kind, []).append(found)
     for many in kinds.values():
-        yield from shortened(many, "beyond every random direction", "slopes.csv")
+        yield from shortened(many, "beyond every random direction", TABLE)
 
 
 def _swept(part: pd.DataFrame, told: Mapping[str, Any], at: str) -> Candidate | None:
