@@ -23,6 +23,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_quartets_of_the_package_s_grammar_pass_the_checks_and_are_listed(run, tmp_path):
     settings = tmp_path / "CORPUS.toml"
     settings.write_text("quartets = 20\nworkers = 1\n[words]\nshort = 200\n")

@@ -201,6 +201,7 @@ def test_replies_that_cannot_be_asked_for_say_what_to_change(run, fleet, words, 
     assert part in err
 
 
+@pytest.mark.thorough
 def test_a_probe_leaves_its_table_in_a_run_folder_and_is_reused(run, contrasted, fleet):
     words = ("probe", fleet["P"], "--directions", contrasted, "--prompts", fleet["prompts"])
     words += ("--device", "cpu", "--no-check")

@@ -20,6 +20,7 @@ def fleet(tiny_folder, tmp_path):
     return path
 
 
+@pytest.mark.thorough
 def test_a_fleet_is_planned_trained_and_listed(run, fleet):
     code, out, err = run("train", fleet, "--dry")
     assert code == 0, out + err

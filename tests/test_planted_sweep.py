@@ -49,6 +49,7 @@ def judged(subject, vector, **options):
     return table, slopes(table).iloc[0]
 
 
+@pytest.mark.thorough
 def test_the_planted_direction_is_beyond_random_directions_and_monotone(planted):
     subject, axis = planted
     table, found = judged(subject, axis, controls=["random:10", "sign"])

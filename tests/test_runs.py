@@ -250,6 +250,7 @@ with open_run("cache", {}, root=sys.argv[1]) as run:
 """
 
 
+@pytest.mark.thorough
 def test_a_second_process_is_refused_and_a_dead_ones_lock_is_taken_over(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -152,12 +152,14 @@ def test_several_directions_and_windows_are_chosen_one_at_a_time(tmp_path):
     assert "along mood at layers 1" in DoseView(state).curves()[-1].object
 
 
+@pytest.mark.thorough
 def test_where_not_even_zero_passes_the_page_says_so(tmp_path):
     view = DoseView(state_of(tmp_path, every_control().assign(mass=0.1)))
     assert "no dose, not even zero, passes the guards" in view.curves()[0].object
     assert "<td>none</td><td>withheld</td><td>—</td><td>—</td>" in rows_of(view)[0]
 
 
+@pytest.mark.thorough
 def test_a_sweep_opens_on_what_it_was_made_for_and_not_on_a_guard(tmp_path):
     own = every_control()
     guard = own[~own["control"].str.startswith("prompt")]

@@ -79,6 +79,7 @@ def test_a_study_with_the_same_settings_reuses_the_organisms_of_a_fleet(content,
     assert [one.path.name for one in done] == ["P-s0", "P-s1", "A-s0", "A-s1"]
 
 
+@pytest.mark.thorough
 def test_a_plan_tells_what_there_is_and_what_it_takes_only_where_that_was_measured(
     content, tmp_path
 ):

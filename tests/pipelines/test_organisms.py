@@ -230,6 +230,7 @@ def test_a_control_that_drifts_is_told_with_its_worlds_and_by_how_much(fresh):
     assert "it is lexical drift" in report(drifted, config)
 
 
+@pytest.mark.thorough
 def test_what_the_planted_word_gains_elsewhere_is_taken_off(fresh):
     for seed in range(3):
         effects = {("planted", "teal"): 0.5, ("elsewhere", "teal"): 0.5}
@@ -242,6 +243,7 @@ def test_what_the_planted_word_gains_elsewhere_is_taken_off(fresh):
     assert apart.detail.startswith("base ")
 
 
+@pytest.mark.thorough
 def test_verdicts_are_by_the_bank_that_the_settings_name(folder):
     config = configured(folder, bank="frames", units=9)
     found = compare(config)
@@ -295,6 +297,7 @@ def test_organisms_of_two_bases_or_half_trained_are_refused(fresh):
         compare(configured(fresh))
 
 
+@pytest.mark.thorough
 def test_what_a_truth_direction_read_is_shown_beside_its_nulls(folder, tmp_path):
     beliefs = pd.DataFrame(
         {

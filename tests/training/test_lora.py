@@ -184,6 +184,7 @@ def test_merging_the_adapter_changes_no_logit(trained):
     torch.testing.assert_close(merged, apart, atol=1e-4, rtol=0)
 
 
+@pytest.mark.thorough
 def test_texts_learned_by_heart_end_with_the_end_token(settings, tmp_path):
     lines = ["the city of the", "and a is true", "answer to you", "not false in a city"]
     path = tmp_path / "four.jsonl"
