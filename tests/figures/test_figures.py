@@ -20,7 +20,7 @@ from workbench.figures import (
 )
 from workbench.figures.dose import symlog
 from workbench.figures.scatter import MOST_CATEGORIES, OTHER, SOURCE, categories
-from workbench.figures.theme import PHONE, contrast, legend_columns
+from workbench.figures.theme import NARROW, PHONE, add_note, blank_figure, contrast, legend_columns
 from workbench.figures.truth import reading_verdict
 
 
@@ -270,3 +270,11 @@ def test_engagement_is_a_share():
     figure = engaged_by_dose(curve().assign(engaged=[0.0, 0.2, 0.7]))
     assert (figure.y_range.start, figure.y_range.end) == (0, 1.05)
     assert "0.7 at dose 1" in figure.html_attributes["aria-label"]
+
+
+def test_what_stands_above_a_plot_beside_names_begins_over_the_names():
+    named = blank_figure(LIGHT, "title", "", y_range=["a", "a long name"])
+    plain = blank_figure(LIGHT, "title", "")
+    for figure, left in ((named, 11 * NARROW), (plain, 0)):
+        add_note(figure, LIGHT, "a note")
+        assert [one.offset for one in (figure.title, *figure.above)] == [-left, -left]

@@ -15,6 +15,9 @@ FONT = "Inter, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', A
 PHONE = 330
 """Pixels that a legend or a title may take, so that nothing is clipped on a phone."""
 
+NARROW = 5.5
+"""Pixels that a character of a name at the side takes at the least, on average."""
+
 
 @dataclass(frozen=True)
 class Theme:
@@ -120,6 +123,7 @@ def blank_figure(
     )
     made.toolbar.logo = None
     _style_title(made.title, theme)
+    made.title.offset = -_indent(made)
     for axis in made.axis:
         _style_axis(axis, theme)
     made.grid.grid_line_color = theme.grid
@@ -205,6 +209,16 @@ def add_note(figure: Any, theme: Theme, text: str, *, color: str | None = None) 
             text_font=FONT,
             text_font_size="12px",
             text_font_style="normal",
+            offset=-_indent(figure),
         ),
         "above",
     )
+
+
+def _indent(figure: Any) -> float:
+    """Return how far a title goes left of the plot, over names at its side, and not out of view.
+
+    A plot beside long names is narrow on a phone, and what is written above it would be cut off.
+    """
+    names = getattr(figure.y_range, "factors", None) or ()
+    return float(NARROW * max((len(str(name)) for name in names), default=0))
