@@ -70,22 +70,25 @@ def _rise(row: Mapping[Any, Any]) -> str:
 
 
 def verdict(table: pd.DataFrame, method: str) -> str:
-    """Say whether the slope over all facets lies beyond random matrices and shuffled labels."""
-    own = table[
-        (table["method"] == method)
-        & (table["control"] == trusts.OWN)
-        & (table["facet"] == trusts.ALL)
-    ]
+    """Say whether the slope over all facets lies beyond random matrices and shuffled labels.
+
+    Beyond random matrices means beyond their mean by the interval, and beyond each of them.
+    """
+    whole = table[(table["method"] == method) & (table["facet"] == trusts.ALL)]
+    own = whole[whole["control"] == trusts.OWN]
     at = {str(row["statistic"]): row for row in own.to_dict("records")}
-    said = []
+    if "slope" not in at:
+        return ""
+    slope, said = at["slope"], []
     for name, words in (("random", "random matrices"), ("shuffled", "shuffled labels")):
         row = at.get(f"slope_minus_{name}")
         if row is not None and not pd.isna(row["low"]):
-            side = "above" if row["low"] > 0 else "below" if row["high"] < 0 else "not beyond"
+            drawn = whole["control"].str.partition(":")[0] == name
+            others = whole.loc[drawn & (whole["statistic"] == "slope"), "value"]
+            above = row["low"] > 0 and (others < slope["value"]).all()
+            below = row["high"] < 0 and (others > slope["value"]).all()
+            side = "above" if above else "below" if below else "not beyond"
             said.append(f"{side} {words}")
-    if "slope" not in at:
-        return ""
-    slope = at["slope"]
     span = bracket(slope["low"], slope["high"], "+.2g")
     told = f"Slope {slope['value']:+.2g} {span} nats a token and dose"
     return f"{told}; {', '.join(said)}." if said else f"{told}; nothing stands beside it."

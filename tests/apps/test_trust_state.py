@@ -99,6 +99,18 @@ def test_the_verdict_names_the_side_of_the_interval(state, method, words):
     assert words in trust_lines.verdict(trusts.monotone_of(state.entry()), method)
 
 
+def test_a_slope_that_one_random_matrix_reaches_is_not_beyond_them(state):
+    table = trusts.monotone_of(state.entry())
+    (over,) = table.query(
+        "method == 'bipo' and statistic == 'slope_minus_shuffled' and facet == 'all'"
+    ).to_dict("records")
+    for reach, words in ((0.19, "above random"), (0.21, "not beyond random")):
+        drawn = over | {"control": "random:0", "statistic": "slope", "value": reach}
+        mean = over | {"statistic": "slope_minus_random"}
+        more = pd.concat([table, pd.DataFrame([drawn, mean])])
+        assert words in trust_lines.verdict(more, "bipo")
+
+
 def test_a_slope_without_controls_is_said_to_stand_alone(state):
     table = trusts.monotone_of(state.entry())
     alone = table[table["statistic"] == "slope"]
