@@ -53,10 +53,10 @@ class TrustView:
             )
             for number, facet in enumerate(facets)
         ]
-        row = own.iloc[0]
-        n = cards.counted(own["n"].max(), row["unit"])
         told = (
-            f"Band and whiskers: {row['interval']}, n = {n}. "
+            f"Band and whiskers: {own['interval'].iloc[0]} of the level, which differs from "
+            "scenario to scenario; the slope compares doses within the same pairs. "
+            f"{trust_lines.counts(own, facets).capitalize()}. "
             "Margin: log-odds of the trusting reply over the distrusting one, nats a token, on "
             f"held-out pairs. {_controls_told(table)}Dose in multiples of the trained matrix; "
             "0 is no edit."

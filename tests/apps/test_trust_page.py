@@ -31,6 +31,7 @@ def whole(page):
 def test_margins_controls_verdicts_and_blocks_show_what_was_planted(served, open_page, tmp_path):
     page = open_page(served.url + "/trust")
     settled(page, "bipo: margin -0.4")
+    settled(page, "Scenarios: all facets 36, ability 12, benevolence 12, integrity 12.")
     figures = page.get_by_role("img", name=re.compile("bipo · .* 3 random directions"))
     figures.last.wait_for()
     assert figures.count() == 1 + len(trust_runs.FACETS)
