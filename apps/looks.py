@@ -64,7 +64,7 @@ table { border-collapse: collapse; width: 100%%; font-size: 13px; }
 th, td { text-align: left; padding: 6px 16px 6px 0; white-space: nowrap; border-bottom: 1px solid
   rgba(127, 127, 127, 0.25); font-variant-numeric: tabular-nums; }
 th { font-weight: 600; opacity: 0.8; }
-table.texts td { white-space: pre-wrap; min-width: 190px; vertical-align: top; }
+table.texts td { white-space: pre-wrap; min-width: 140px; vertical-align: top; }
 .scroll { overflow-x: auto; }
 """
 

@@ -62,11 +62,12 @@ def rises(table: pd.DataFrame, method: str) -> tuple[list[str], list[Line]]:
 
 
 def _rise(row: Mapping[Any, Any]) -> str:
+    """Write a statistic with its interval; a share of steps has none that says much, but a p."""
+    if row["statistic"] != "steps":
+        return f"{row['value']:+.2g} {bracket(row['low'], row['high'], '+.2g')}"
     p = row.get("p")
     told = "" if p is None or pd.isna(p) else f", p {p:.2g}" if p >= 0.001 else ", p < 0.001"
-    if row["statistic"] == "steps":
-        return f"{row['value']:.0%}{told}"
-    return f"{row['value']:+.2g} {bracket(row['low'], row['high'], '+.2g')}{told}"
+    return f"{row['value']:.0%}{told}"
 
 
 def verdict(table: pd.DataFrame, method: str) -> str:

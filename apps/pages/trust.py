@@ -94,8 +94,8 @@ class TrustView:
         if rows:
             told = (
                 "Does the margin rise from dose to dose? Every method over all facets, the one on "
-                "show by facet; nats a token and dose. Doses and controls are compared within the "
-                "same pairs."
+                "show by facet; nats a token and dose, with intervals. Doses and controls are "
+                "compared within the same pairs; p of the steps: how often not every one rises."
             )
             parts.append(
                 cards.note(

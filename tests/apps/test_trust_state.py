@@ -90,6 +90,7 @@ def test_every_method_is_judged_over_all_facets_and_the_one_on_show_by_facet(sta
     assert ("mean difference", "—", "ability") not in shown
     (own,) = (line for line in lines if line[:3] == ("bipo", "shuffled", "all facets"))
     assert own[4] == "—"
+    assert own[3] == "+0.01 [+0.006, +0.014]"
 
 
 @pytest.mark.parametrize(
