@@ -278,3 +278,11 @@ def test_what_stands_above_a_plot_beside_names_begins_over_the_names():
     for figure, left in ((named, 11 * NARROW), (plain, 0)):
         add_note(figure, LIGHT, "a note")
         assert [one.offset for one in (figure.title, *figure.above)] == [-left, -left]
+
+
+def test_a_long_axis_label_is_broken_for_a_phone_and_a_short_one_stays():
+    told = "share of (token, block) positions beyond the floor"
+    broken = blank_figure(LIGHT, "title", "", height=300, x_axis_label=told, y_range=["smollm2"])
+    assert broken.xaxis[0].axis_label == told.replace(" the floor", "\nthe floor")
+    assert broken.height == 315
+    assert blank_figure(LIGHT, "", "", x_axis_label="layer").xaxis[0].axis_label == "layer"

@@ -32,8 +32,8 @@ def points(figure):
 
 
 def named(figure):
-    (labels,) = [part for part in figure.center if hasattr(part, "text")]
-    return list(labels.source.data["role"])
+    sets = [part for part in figure.center if hasattr(part, "text")]
+    return sorted(name for one in sets for name in one.source.data["role"])
 
 
 def labels(figure):
@@ -60,9 +60,17 @@ def test_every_role_is_colored_by_its_projection_and_the_others_have_marks(theme
     )
 
 
+def test_names_of_points_at_the_right_stand_at_their_left():
+    from bokeh.models import LabelSet
+
+    sets = [part for part in persona_map(space(20)).center if isinstance(part, LabelSet)]
+    ends = {one.text_align: one.source.data["pc1"] for one in sets}
+    assert ends["left"].max() < ends["right"].min()
+
+
 def test_the_roles_at_both_ends_are_named_and_those_between_are_not():
     ends = [f"role {number}" for number in (*range(MOST_NAMED), *range(20 - MOST_NAMED, 20))]
-    assert named(persona_map(space(20))) == [*ends, "P-s0", "default"]
+    assert named(persona_map(space(20))) == sorted([*ends, "P-s0", "default"])
     assert len(named(persona_map(space(5, organisms=())))) == 6
 
 

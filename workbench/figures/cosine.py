@@ -23,7 +23,8 @@ MOST = 24
 """Directions of the bank that are drawn, those with the largest |cosine|."""
 WITHIN = "within a band"
 """How figures call what the widest null explains."""
-DASHES = ("dashed", "dotted", "dotdash", "dashdot")
+DASHES = ([6, 4], [2, 4], [2, 4, 8, 4], [10, 4, 2, 4], [14, 5], [1, 7])
+"""One for each null of a comparison, so that no two of them look alike."""
 PAIR = ["first", "second", "layer"]
 _TIPS = [
     ("pair", "@first with @second"),
@@ -147,6 +148,11 @@ def basis(table: pd.DataFrame) -> list[str]:
     return said
 
 
+def band_told(null: str) -> str:
+    """Return a null's name without what its band is the quantile of."""
+    return null.rpartition(", ")[0] or null
+
+
 def add_notes(figure: Any, look: Theme, lines: Sequence[str]) -> None:
     """Write lines under the title, the first one first."""
     for line in reversed(lines):
@@ -204,7 +210,7 @@ def _add_bands(figure: Any, look: Theme, at: pd.DataFrame) -> list[Any]:
         key = figure.line(
             [np.nan], [figure.y_range.factors[0]], color=look.band, line_dash=dash, line_width=1.8
         )
-        items.append((f"band: {str(null).split(',')[0]}", [key]))
+        items.append((f"band: {band_told(str(null))}", [key]))
     return items
 
 

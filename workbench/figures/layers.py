@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbench.figures.cosine import DASHES, WITHIN, add_notes, basis
+from workbench.figures.cosine import DASHES, WITHIN, add_notes, band_told, basis
 from workbench.figures.heat import add_cells, grid_height
 from workbench.figures.theme import (
     Theme,
@@ -127,7 +127,7 @@ def _add_bands(figure: Any, look: Theme, table: pd.DataFrame) -> list[Any]:
             figure.line(limit.index.to_numpy(), sign * limit.to_numpy(), **style)
             for sign in (1, -1)
         ]
-        items.append((f"band: {str(null).split(',')[0]}", lines))
+        items.append((f"band: {band_told(str(null))}", lines))
     return items
 
 

@@ -21,6 +21,8 @@ from workbench.figures.theme import (
 
 MOST_NAMED = 4
 """Roles named at each end of the axis."""
+EDGE = 0.7
+"""Share of the plot's width from which names stand at the left of their points."""
 FEWEST_BINS, MOST_BINS = 6, 24
 _COLUMNS = ["role", "axis", "pc1", "pc2"]
 
@@ -310,22 +312,26 @@ def _add_marks(figure: Any, rows: pd.DataFrame, marker: str, color: str, size: i
 
 
 def _add_names(figure: Any, look: Theme, rows: pd.DataFrame) -> None:
+    """Name points at their right; at their left where the plot ends soon."""
     from bokeh.models import ColumnDataSource, LabelSet
 
-    figure.add_layout(
-        LabelSet(
-            x="pc1",
-            y="pc2",
-            text="role",
-            source=ColumnDataSource(arrays(rows)),
-            x_offset=8,
-            y_offset=4,
-            text_font_size="11px",
-            text_color=look.ink,
-            background_fill_color=look.surface,
-            background_fill_alpha=0.35,
+    right = rows["pc1"] > rows["pc1"].min() + EDGE * (rows["pc1"].max() - rows["pc1"].min())
+    for part, offset, align in ((rows[~right], 8, "left"), (rows[right], -8, "right")):
+        figure.add_layout(
+            LabelSet(
+                x="pc1",
+                y="pc2",
+                text="role",
+                source=ColumnDataSource(arrays(part)),
+                x_offset=offset,
+                y_offset=4,
+                text_align=align,
+                text_font_size="11px",
+                text_color=look.ink,
+                background_fill_color=look.surface,
+                background_fill_alpha=0.35,
+            )
         )
-    )
 
 
 def _upright(figure: Any, look: Theme, marks: Mapping[str, float], top: float) -> list[Any]:

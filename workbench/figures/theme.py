@@ -17,6 +17,8 @@ PHONE = 330
 
 NARROW = 5.5
 """Pixels that a character of a name at the side takes at the least, on average."""
+WIDE = 6.4
+"""And what a character of an axis label takes."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def blank_figure(
     made.title.offset = -_indent(made)
     for axis in made.axis:
         _style_axis(axis, theme)
+    _wrap_labels(made)
     made.grid.grid_line_color = theme.grid
     return made
 
@@ -213,6 +216,15 @@ def add_note(figure: Any, theme: Theme, text: str, *, color: str | None = None) 
         ),
         "above",
     )
+
+
+def _wrap_labels(figure: Any) -> None:
+    """Break what is written below the plot where a phone has no more room."""
+    for axis in figure.xaxis:
+        lines = textwrap.wrap(axis.axis_label or "", int((PHONE - 20 - _indent(figure)) / WIDE))
+        if len(lines) > 1:
+            axis.axis_label = "\n".join(lines)
+            figure.height += 15 * (len(lines) - 1)
 
 
 def _indent(figure: Any) -> float:
