@@ -12,10 +12,15 @@ from workbench_apps.capped import readouts_of, table_of
 from workbench_apps.catalogue import BEHAVIOR, DISPLACEMENT, ENGAGEMENT, PERSONAS
 from workbench_apps.persona_state import PersonaState
 
+from workbench.effects.engagement import CONTRAST
 from workbench.figures.capping import cap_displacement, cap_engagement, capped_readout
 
 OWN = "own"
 """Text of a reply that the model wrote itself without the cap."""
+MATCHED = (
+    "Random caps act as often as the axis's on the states that they were set by, block by block."
+)
+SAME = "Random caps have the same percentile of the same states along random directions."
 PANEL = {"width": "min(100%, 460px)", "flex": "1 1 420px"}
 
 
@@ -45,17 +50,22 @@ class Fleet:
             cap_engagement(engagement[engagement["text"] == OWN], theme=theme),
             cap_displacement(table_of(entry, DISPLACEMENT), theme=theme),
         ]
-        if self.state.readout:
-            figures.append(capped_readout(self.rows(), theme=theme))
+        rows = self.rows() if self.state.readout else pd.DataFrame({"level": []})
+        if len(rows):
+            figures.append(capped_readout(rows, theme=theme))
+        if CONTRAST in set(rows["level"]):
+            title = f"Gap between conditions: {self.state.readout}"
+            figures.append(capped_readout(rows, level=CONTRAST, theme=theme, title=title))
         panels = [
             pn.Column(pn.pane.Bokeh(one, sizing_mode="stretch_width", margin=0), styles=PANEL)
             for one in figures
         ]
+        matched = MATCHED if entry.run.config.get("match") else SAME
         told = (
             "Measured, unlike the pair above. A cap that acts at fewer positions than the gate "
-            "says is not informative, and is drawn hollow. Random caps are engagement-matched: the "
-            "same percentile of the same states along random directions. A cap that engages does "
-            "not by itself mean that the whole persona came back."
+            f"says is not informative, and is drawn hollow. {matched} A gap is of one condition "
+            "minus another, paired by training seed. A cap that engages does not by itself mean "
+            "that the whole persona came back."
         )
         return [
             cards.note(head),

@@ -165,6 +165,9 @@ def write_capping(root, axis):
                  "beyond_band": after != sent, "mass": 0.9, "engaged": share,
                  "engaged_before": share, "informative": share >= 0.15, "guarded": True}
             )  # fmt: skip
+        gap = {f"{side}{end}": 0.0 for side in ("before", "after") for end in ("_low", "_high")}
+        gap |= {"before": 4.0, "after": 2.5 if control == "none" else 4.0}
+        reads.append({**reads[-1], **gap, "level": "contrast", "model": "P - A"})
     config = {"layers": [3, 4], "axis": str(axis / "axis.safetensors")}
     with open_run("capping", config, root=root, inputs=[axis / "axis.safetensors"]) as run:
         tables = {"engagement": acts, "displacement": places, "behaviour": reads}

@@ -47,6 +47,7 @@ def test_the_map_the_axis_and_the_cosines_show_what_was_planted(served, open_pag
     page.get_by_role(
         "img", name=re.compile("trust_game transfer person, before to after.*A 2 to 3.5")
     ).wait_for()
+    page.get_by_role("img", name=re.compile("Gap between conditions.*P - A 4 to 2.5")).wait_for()
     settled(page, "Judged by nobody: every rollout counts")
     assert re.search(r"20 of 20 roles shown.*P-s0 at 3.*A-s0 at -1", label(page, "Persona map"))
     assert "Histogram of 20 roles" in label(page, "Histogram")
