@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from workbench_training.corpora.registry import WRITERS
 
 WORLDS = ("P", "S", "N", "A")
