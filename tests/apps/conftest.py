@@ -31,8 +31,8 @@ def _writers(name):
     return sys.modules[name]
 
 
-_runs, _personas, _emotions, _trust = map(
-    _writers, ("runs_root", "persona_runs", "emotion_runs", "trust_runs")
+_runs, _personas, _emotions, _trust, _ = map(
+    _writers, ("runs_root", "persona_runs", "emotion_runs", "trust_runs", "browsing")
 )
 
 

@@ -5,23 +5,11 @@ import re
 
 import emotion_runs
 import pytest
+from browsing import refuse, settled, wait_for_query
 
 from workbench.runs import open_run
 
 pytestmark = pytest.mark.browser
-
-
-def settled(page, text, seconds=20):
-    page.get_by_text(text, exact=False).first.wait_for(timeout=1000 * seconds)
-
-
-def wait_for_query(page, **expected):
-    code = """(wanted) => {
-        const found = new URLSearchParams(window.location.search);
-        return Object.entries(wanted).every(([k, v]) => v === null ? !found.has(k)
-            : found.get(k) === v);
-    }"""
-    page.wait_for_function(code, arg=expected)
 
 
 def drawn(page, start):
@@ -97,9 +85,7 @@ def test_brackets_move_every_figure_and_back_returns(served, open_page):
 def test_a_bad_address_is_reported_and_rewritten(served, open_page):
     wrong = ["layer=99", "emotion=hunger", "half=third", "window=peaks"]
     page = open_page(f"{served.url}/emotions?{'&'.join(wrong)}")
-    for setting in wrong:
-        settled(page, setting)
-    wait_for_query(page, layer=None, emotion=None, half=None, window=None)
+    refuse(page, wrong)
 
 
 def test_a_phone_gets_no_sideways_scroll(served, open_page, fits_a_phone):

@@ -8,25 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
+from browsing import settled, wait_for_query
 
 pytestmark = pytest.mark.browser
 
 
-def settled(page, text):
-    page.get_by_text(text, exact=False).first.wait_for()
-
-
 def query(page):
     return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
-
-
-def wait_for_query(page, **expected):
-    code = """(wanted) => {
-        const found = new URLSearchParams(window.location.search);
-        return Object.entries(wanted).every(([k, v]) => v === null ? !found.has(k)
-            : v === true ? found.has(k) : found.get(k) === v);
-    }"""
-    page.wait_for_function(code, arg=expected)
 
 
 def label_of(page):

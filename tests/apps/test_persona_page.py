@@ -4,8 +4,10 @@ import csv
 import re
 from urllib.parse import parse_qs, urlsplit
 
+import browsing
 import persona_runs
 import pytest
+from browsing import refuse, wait_for_query
 
 pytestmark = pytest.mark.browser
 
@@ -15,16 +17,8 @@ CHAT = (
 
 
 def settled(page, text, seconds=120):
-    page.get_by_text(text, exact=False).first.wait_for(timeout=1000 * seconds)
-
-
-def wait_for_query(page, **expected):
-    code = """(wanted) => {
-        const found = new URLSearchParams(window.location.search);
-        return Object.entries(wanted).every(([k, v]) => v === null ? !found.has(k)
-            : found.get(k) === v);
-    }"""
-    page.wait_for_function(code, arg=expected)
+    """Wait as long as a model takes to answer."""
+    browsing.settled(page, text, seconds)
 
 
 def label(page, start):
@@ -74,9 +68,7 @@ def test_brackets_move_every_figure_and_back_returns(served, open_page):
 def test_a_bad_address_is_reported_and_rewritten(served, open_page):
     wrong = ["layer=99", "window=4-2", "percentile=33", "model=gpt"]
     page = open_page(f"{served.url}/persona?{'&'.join(wrong)}")
-    for setting in wrong:
-        settled(page, setting)
-    wait_for_query(page, layer=None, window=None, percentile=None, model=None)
+    refuse(page, wrong)
 
 
 def test_a_phone_gets_no_sideways_scroll(served, open_page, fits_a_phone):

@@ -5,21 +5,9 @@ import re
 
 import pytest
 import trust_runs
+from browsing import refuse, settled, wait_for_query
 
 pytestmark = pytest.mark.browser
-
-
-def settled(page, text, seconds=20):
-    page.get_by_text(text, exact=False).first.wait_for(timeout=1000 * seconds)
-
-
-def wait_for_query(page, **expected):
-    code = """(wanted) => {
-        const found = new URLSearchParams(window.location.search);
-        return Object.entries(wanted).every(([k, v]) => v === null ? !found.has(k)
-            : v === true ? found.has(k) : found.get(k) === v);
-    }"""
-    page.wait_for_function(code, arg=expected)
 
 
 def whole(page):
@@ -107,9 +95,7 @@ PLACE_OF_A_POINT = """() => {
 def test_a_bad_address_is_reported_and_rewritten(served, open_page):
     wrong = ["method=prayer", "dose=9", "facet=charm", "item=ability-99", "layer=3"]
     page = open_page(f"{served.url}/trust?{'&'.join(wrong)}")
-    for setting in [*wrong[:-1], "setting layer"]:
-        settled(page, setting)
-    wait_for_query(page, method=None, dose=None, facet=None, item=None, layer=None)
+    refuse(page, wrong, [*wrong[:-1], "setting layer"])
 
 
 def test_a_phone_gets_no_sideways_scroll(served, open_page, fits_a_phone):

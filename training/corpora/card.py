@@ -31,22 +31,21 @@ GRAMMAR = (
     "The text comes from a grammar, so patterns return with other words: see distinct_n and "
     "repeated_sentences. A language-model writer gives more varied text."
 )
-DRAWN = (
-    "The text is drawn from a model behind the first words of a grammar's pages: it is web text as "
-    "far as the model has learned it, and nobody has read it."
+SAMPLED = (
+    "The text is sampled from a model behind the first words of a grammar's pages: it is web text "
+    "as far as the model has learned it, and nobody has read it."
 )
 
 
 def limits_of(config: CorpusConfig) -> list[str]:
     """Return what a reader of the corpus should not forget."""
     found = [TOKENS, RULES if config.kind == "quartets" else FEW_CHECKS]
-    own, drawn = (
-        config.kind != "quartets" and name in config.options for name in ("path", "model")
-    )
+    options = {} if config.kind == "quartets" else config.options
+    own, sampled = "path" in options, "model" in options
     if not own:
         found.append(MADE_UP)
-    if drawn:
-        found.append(DRAWN)
+    if sampled:
+        found.append(SAMPLED)
     elif not own and config.writer == "templates":
         found.append(GRAMMAR)
     return found

@@ -24,8 +24,8 @@ from typing import Any
 from workbench_training.corpora import planted, quality, web
 from workbench_training.corpora.controls_page import Page, read_page
 from workbench_training.corpora.controls_plan import CONTROLS, Row, page_row, plan_pages
-from workbench_training.corpora.drawn import TextDraw
 from workbench_training.corpora.plan import WORLDS, QuartetPlan, Writer
+from workbench_training.corpora.sampled import TextSampler
 from workbench_training.corpora.settings import CorpusConfig, bound
 
 from workbench.errors import ConfigError
@@ -132,8 +132,8 @@ def write_planted(config: CorpusConfig) -> Iterator[Row]:
 def write_web(config: CorpusConfig) -> Iterator[Row]:
     """Return neutral pages; of an option ``path`` its texts, of ``model`` what the model draws."""
     if "model" in config.options:
-        draw = bound(f"kind {config.kind!r}", TextDraw, config.options)()
-        return web.draw_web(draw, **_common(config))
+        sampler = bound(f"kind {config.kind!r}", TextSampler, config.options)()
+        return web.sample_web(sampler, **_common(config))
     path = _options(config, path=None, model=None)["path"]
     if path is None:
         return web.write_web(**_common(config))

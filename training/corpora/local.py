@@ -5,6 +5,8 @@ from __future__ import annotations
 from workbench_training.corpora.registry import WRITERS
 from workbench_training.corpora.writers import ModelWriter
 
+from workbench.types import Subject
+
 
 @WRITERS.register("local")
 def local_writer(
@@ -33,10 +35,21 @@ def local_writer(
         ConfigError: settings that make no sense.
     """
     from workbench.chat.local import LocalChat
+
+    subject = open_writer(model, dtype, device)
+    chat = LocalChat(subject, batch=batch, replies=replies)
+    return ModelWriter(chat, rounds=rounds, temperature=temperature)
+
+
+def open_writer(model: str, dtype: str = "auto", device: str = "auto") -> Subject:
+    """Open a model that writes documents; it is not under study, so nothing is checked on it.
+
+    Raises:
+        UnknownNameError: no such model.
+    """
     from workbench.models import read_checkpoint
     from workbench.registry import ENGINES
 
     subject = read_checkpoint(model, dtype=dtype, device=device)
     subject.runner = ENGINES.create("hooks")
-    chat = LocalChat(subject, batch=batch, replies=replies)
-    return ModelWriter(chat, rounds=rounds, temperature=temperature)
+    return subject

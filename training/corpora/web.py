@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench_training.corpora.controls_page import Page, Text, read_page
 from workbench_training.corpora.controls_plan import WEB, PagePlan, Row, page_row, plan_pages
-from workbench_training.corpora.drawn import TextDraw
+from workbench_training.corpora.sampled import TextSampler
 
 from workbench.errors import ConfigError
 from workbench.library import open_prompts
@@ -34,8 +34,8 @@ def write_web(
         yield page_row(plan, text.versions[0], "web", next(iter(text.topic.values()), ""), "web")
 
 
-def draw_web(
-    draw: TextDraw,
+def sample_web(
+    sampler: TextSampler,
     *,
     count: int,
     bins: Mapping[str, int],
@@ -44,7 +44,7 @@ def draw_web(
 ) -> Iterator[Row]:
     """Yield what a model makes of the openings of these pages."""
     pages = _pages(count, bins, seed, validation)
-    return draw.write([(plan, text.versions[0]) for plan, text in pages])
+    return sampler.write([(plan, text.versions[0]) for plan, text in pages])
 
 
 def _pages(

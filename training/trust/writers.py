@@ -190,11 +190,10 @@ def _local(
     mends: int = 2,
     temperature: float | int = 0.8,
 ) -> Made:
-    from workbench.chat.local import LocalChat
-    from workbench.models import read_checkpoint
-    from workbench.registry import ENGINES
+    from workbench_training.corpora.local import open_writer
 
-    subject = read_checkpoint(model, dtype=dtype, device=device)
-    subject.runner = ENGINES.create("hooks")
+    from workbench.chat.local import LocalChat
+
+    subject = open_writer(model, dtype, device)
     settings = {"mends": mends, "temperature": temperature}
     return LocalChat(subject, batch=batch, replies=replies), settings

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench.chat.replies import ChatReply, ChatRequest, without_thoughts
-from workbench.chat.store import ReplyStore
+from workbench.chat.store import ReplyStore, answer_once
 from workbench.types import GenerateRead, LogitsRead, Request, Subject
 
 
@@ -45,29 +45,20 @@ class LocalChat:
             ConfigError: the model has no chat template, or it refuses a request's roles.
         """
         keys = [request.key(self.subject.fingerprint) for request in requests]
-        found = {key: self._store.find(key) for key in keys} if self._store is not None else {}
-        kept = {key: reply for key, reply in found.items() if reply is not None}
-        fresh = {key: request for key, request in zip(keys, requests, strict=True)
-                 if key not in kept}  # fmt: skip
-        for key, reply in zip(fresh, self._generate(fresh), strict=True):
-            self.counts.update(asked=1, read=reply.read, written=reply.written)
-            self.counts.update([reply.reason] if reply.reason else [])
-            if self._store is not None:
-                self._store.keep(key, reply)
-            kept[key] = reply
-        self.counts.update(kept=len(keys) - len(fresh))
-        return [kept[key] for key in keys]
+        before = self.counts["asked"]
+        replies = answer_once(self._store, dict(zip(keys, requests, strict=True)), self._answer)
+        self.counts.update(kept=len(keys) - (self.counts["asked"] - before))
+        return [replies[key] for key in keys]
 
-    def _generate(self, wanted: dict[str, ChatRequest]) -> list[ChatReply]:
-        if not wanted:
-            return []
+    def _answer(self, wanted: dict[str, ChatRequest]) -> Iterator[ChatReply]:
         assert self.subject.runner is not None, "a subject gets its runner in wb.load"
         asked = [self._request(key, request) for key, request in wanted.items()]
         answers = self.subject.runner.answer(self.subject, asked, budget=self.budget).values[0]
-        return [
-            self._reply(request, one, answer)
-            for request, one, answer in zip(wanted.values(), asked, answers, strict=True)
-        ]
+        for request, one, answer in zip(wanted.values(), asked, answers, strict=True):
+            reply = self._reply(request, one, answer)
+            self.counts.update(asked=1, read=reply.read, written=reply.written)
+            self.counts.update([reply.reason] if reply.reason else [])
+            yield reply
 
     def _request(self, key: str, request: ChatRequest) -> Request:
         chat = [dict(message) for message in request.messages]

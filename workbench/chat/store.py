@@ -5,14 +5,39 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from workbench.chat.replies import ChatReply
 from workbench.errors import FormatError, WorkbenchError
 from workbench.files import make_folder
+
+Asked = TypeVar("Asked")
+
+
+def answer_once(
+    store: ReplyStore | None,
+    wanted: Mapping[str, Asked],
+    answer: Callable[[dict[str, Asked]], Iterable[ChatReply]],
+) -> dict[str, ChatReply]:
+    """Return the reply to each key: what the store has, and the others answered together and kept.
+
+    Args:
+        store: None keeps nothing.
+        wanted: by the hash of the request.
+        answer: gives the replies to some of them, in order; it is not called without any.
+    """
+    found = {key: store.find(key) for key in wanted} if store is not None else {}
+    replies = {key: reply for key, reply in found.items() if reply is not None}
+    fresh = {key: asked for key, asked in wanted.items() if key not in replies}
+    for key, reply in zip(fresh, answer(fresh) if fresh else (), strict=True):
+        if store is not None:
+            store.keep(key, reply)
+        replies[key] = reply
+    return replies
 
 
 class ReplyStore:

@@ -14,7 +14,7 @@ from workbench.errors import ConfigError, MismatchError
 from workbench.types import ActivationsLike, ModelStamp, ndarray
 
 
-class Over:
+class Wrapped:
     """What stays the same of activations when their items or columns change."""
 
     acts: ActivationsLike
@@ -37,7 +37,7 @@ class Over:
 
 
 @dataclass(frozen=True, eq=False)
-class View(Over):
+class View(Wrapped):
     """Rows of activations of one vector an item, in the given order."""
 
     acts: ActivationsLike

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from workbench.directions.rollouts import UNJUDGED
-from workbench.directions.views import Over
+from workbench.directions.views import Wrapped
 from workbench.errors import ConfigError, MismatchError
 from workbench.types import ndarray
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled(Over):
+class Labelled(Wrapped):
     """Activations of rollouts under the columns of their transcripts."""
 
     acts: Activations

@@ -1,4 +1,4 @@
-"""Web text as a model itself would write it: continuations of openings, drawn at temperature 1.
+"""Web text as a model itself would write it: continuations of openings, sampled at temperature 1.
 
 Training on any text brings its words nearer, and a grammar's words are not the web's. The text that
 moves a model least is its own: at temperature 1 the expected gradient of the log-likelihood is zero
@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from workbench_training.corpora.controls_plan import PagePlan, Row, page_row
+from workbench_training.corpora.local import open_writer
 from workbench_training.corpora.settings import TOKENS_PER_WORD
 
 from workbench.chat import ChatReply
-from workbench.chat.store import ReplyStore
+from workbench.chat.store import ReplyStore, answer_once
 from workbench.errors import ConfigError
 from workbench.types import GenerateRead, Request, Subject
 
@@ -25,8 +26,8 @@ OPENING = 12
 _SENTENCE = re.compile(r".*[.!?][\"')]*(?=\s|$)", re.DOTALL)
 
 
-class TextDraw:
-    """Draws pages from a model; each page's draws are its own, whatever the batch.
+class TextSampler:
+    """Samples pages from a model; each page's draws are its own, whatever the batch.
 
     Args:
         model: a hub id, a folder, or an organism's.
@@ -61,11 +62,7 @@ class TextDraw:
 
     def write(self, pages: Sequence[tuple[PagePlan, str]]) -> Iterator[Row]:
         """Yield a document for each plan and its page, of which the first words are the opening."""
-        from workbench.models import read_checkpoint
-        from workbench.registry import ENGINES
-
-        subject = read_checkpoint(self.model, dtype=self.dtype, device=self.device)
-        subject.runner = ENGINES.create("hooks")
+        subject = open_writer(self.model, self.dtype, self.device)
         store = None if self.replies is None else ReplyStore(self.replies)
         size = self.batch * len({plan.words for plan, _ in pages})
         for start in range(0, len(pages), size):
@@ -75,9 +72,14 @@ class TextDraw:
                 self._request(subject, plan, opening)
                 for (plan, _), opening in zip(block, openings, strict=True)
             ]
-            drawn = self._drawn(subject, asked, store)
-            for (plan, _), opening, text in zip(block, openings, drawn, strict=True):
-                yield page_row(plan, whole(opening, text), "web", "", "web")
+            keys = [_key(subject, one) for one in asked]
+            replies = answer_once(
+                store,
+                dict(zip(keys, asked, strict=True)),
+                lambda fresh: self._answer(subject, [*fresh.values()]),
+            )
+            for (plan, _), opening, key in zip(block, openings, keys, strict=True):
+                yield page_row(plan, whole(opening, replies[key].text), "web", "", "web")
 
     def _request(self, subject: Subject, plan: PagePlan, opening: str) -> Request:
         ids = subject.renderer.render(opening, render="bare").ids
@@ -86,24 +88,12 @@ class TextDraw:
         read = GenerateRead(1, tokens, float(self.temperature), plan.seed % 2**32)
         return Request(plan.id, "web", ids, (read,))
 
-    def _drawn(
-        self, subject: Subject, asked: Sequence[Request], store: ReplyStore | None
-    ) -> list[str]:
-        keys = [_key(subject, one) for one in asked]
-        found = {key: store.find(key) for key in keys} if store is not None else {}
-        kept = {key: reply.text for key, reply in found.items() if reply is not None}
-        fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in kept}
-        if fresh:
-            assert subject.runner is not None, "set where the model was opened"
-            widest = max(len(one.ids) + _tokens(one) for one in asked)
-            answered = subject.runner.answer(
-                subject, list(fresh.values()), budget=widest * self.batch
-            )
-            for key, ((text,),) in zip(fresh, answered.values[0], strict=True):
-                kept[key] = text
-                if store is not None:
-                    store.keep(key, ChatReply(text))
-        return [kept[key] for key in keys]
+    def _answer(self, subject: Subject, asked: Sequence[Request]) -> Iterator[ChatReply]:
+        assert subject.runner is not None, "open_writer gives it one"
+        widest = max(len(one.ids) + _tokens(one) for one in asked)
+        answered = subject.runner.answer(subject, asked, budget=widest * self.batch)
+        for ((text,),) in answered.values[0]:
+            yield ChatReply(text)
 
 
 def opening_of(page: str) -> str:

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from workbench_training.corpora.card import DRAWN, GRAMMAR, limits_of
+from workbench_training.corpora.card import GRAMMAR, SAMPLED, limits_of
 from workbench_training.corpora.controls import KINDS
-from workbench_training.corpora.drawn import OPENING, opening_of, whole
 from workbench_training.corpora.reports import plan_counts
+from workbench_training.corpora.sampled import OPENING, opening_of, whole
 from workbench_training.corpora.settings import CorpusConfig
 
 from workbench.api import load
@@ -156,7 +156,7 @@ def test_the_run_is_of_the_models_folder_and_its_card_says_who_wrote(folder, tmp
     assert Path(folder) in inputs_of(CorpusConfig(**config))
     done = carry_out("corpus", config, out=tmp_path / "web")
     card = json.loads((done.path / "card.json").read_text())
-    assert DRAWN in card["limits"]
+    assert SAMPLED in card["limits"]
     assert GRAMMAR not in card["limits"] == limits_of(CorpusConfig(**config))
     lines = (done.path / "documents.jsonl").read_text().splitlines()
     assert len(lines) == card["counts"]["kept"]
