@@ -69,7 +69,8 @@ def train(
     state = organism.state_of(folder, identity) if processes.is_first() else "new"
     if processes.shared(state, cpu=cpu) != "done":
         started = time.perf_counter()
-        _train(config, folder, identity, progress if processes.is_first() else None)
+        with processes.together():
+            _train(config, folder, identity, progress if processes.is_first() else None)
         seconds = time.perf_counter() - started
         logger.info("trained %s for %d updates in %.0f s", config.name, config.updates, seconds)
     return organism.summary(organism.read_card(folder))

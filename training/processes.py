@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch.distributed
 
 T = TypeVar("T")
 
@@ -55,11 +60,10 @@ def shared(value: T, *, cpu: bool) -> T:
     """
     if count() == 1:
         return value
-    from accelerate.utils import broadcast_object_list
+    import torch.distributed
 
-    _meet(cpu)
     held = [value]
-    broadcast_object_list(held)
+    torch.distributed.broadcast_object_list(held, group=_meet(cpu))
     return held[0]
 
 
@@ -73,8 +77,39 @@ def first_alone(*, cpu: bool) -> Iterator[None]:
         shared(None, cpu=cpu)
 
 
-def _meet(cpu: bool) -> None:
-    """Join the group of processes, once."""
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Around joint work: one that fails leaves at once, without a word to those that wait."""
+    try:
+        yield
+    except BaseException:
+        atexit.unregister(_part)
+        raise
+
+
+@functools.cache
+def _meet(cpu: bool) -> torch.distributed.ProcessGroup:
+    """Join the others, once and until the process ends; return the group in which they talk.
+
+    It is none that training works in, so nothing else holds it and its threads can be ended.
+    """
+    import torch.distributed
     from accelerate import PartialState
 
     PartialState(cpu=cpu)
+    atexit.register(_part)
+    group: torch.distributed.ProcessGroup = torch.distributed.new_group(backend="gloo")
+    return group
+
+
+def _part() -> None:
+    """Close the connections while the interpreter lives.
+
+    A thread that frees a tensor while Python is torn down aborts a process that has done its work
+    (pytorch pull request 179291).
+    """
+    import torch.distributed
+
+    _meet.cache_clear()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
