@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
-from sklearn.base import BaseEstimator
 
-from workbench.directions.cells import cells, center_by, inputs, midpoint, needed, signs
+from workbench.directions.cells import Linear, cells, center_by, inputs, midpoint, needed, signs
 from workbench.linalg import unit, wide
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -18,7 +17,7 @@ FEWEST_STARTS = 10
 
 
 @METHODS.register("ccs")
-class Ccs(BaseEstimator):
+class Ccs(Linear):
     """Contrast-consistent search: of a statement and its negation one is true (Burns et al. 2023).
 
     Minimizes ``mean((p+ + p- - 1)^2 + min(p+, p-)^2)``, p = sigmoid(w . x), over pairs of an
@@ -113,10 +112,6 @@ class Ccs(BaseEstimator):
             right = (ahead[affirmed] == y[affirmed]).mean()
             found.append(-v if right < 0.5 else v)
         return np.stack(found)
-
-    def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
-        """Return scores that are positive on the true side of the midpoint."""
-        return np.asarray((wide(X) - self.center_) @ self.coef_)
 
     def _columns(self, polarity: ndarray | None, pairs: ndarray | None) -> tuple[ndarray, ndarray]:
         pairs = needed(pairs, "pairs", "ccs")

@@ -6,10 +6,22 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 from workbench.linalg import wide
 from workbench.types import ndarray
+
+
+class Linear(BaseEstimator):
+    """What scores by one direction and the midpoint of the two means."""
+
+    coef_: Float[ndarray, " d"]
+    center_: Float[ndarray, " d"]
+
+    def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
+        """Return scores that are positive on the true side of the midpoint."""
+        return np.asarray((wide(X) - self.center_) @ self.coef_)
 
 
 def inputs(X: ndarray, y: ndarray) -> tuple[Float[ndarray, "n d"], Bool[ndarray, " n"]]:

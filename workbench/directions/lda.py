@@ -7,9 +7,15 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from sklearn.base import BaseEstimator
 
-from workbench.directions.cells import center_by, center_cells, class_weights, inputs, midpoint
+from workbench.directions.cells import (
+    Linear,
+    center_by,
+    center_cells,
+    class_weights,
+    inputs,
+    midpoint,
+)
 from workbench.linalg import wide
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -19,7 +25,7 @@ LEAST_WITHIN = 1e-10
 
 
 @METHODS.register("lda")
-class Lda(BaseEstimator):
+class Lda(Linear):
     """Linear discriminant: the difference of means, weighed down where items vary anyway.
 
     ``((1 - r) S + r t I)^-1 (mean(X[y]) - mean(X[~y]))``, in inverse residual units: S is the
@@ -69,10 +75,6 @@ class Lda(BaseEstimator):
     ) -> Float[ndarray, "m d"]:
         """Return the direction of each column of labels; one factorization gives them all."""
         return self._solve(wide(X), Y, groups, polarity)[0]
-
-    def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
-        """Return scores that are positive on the true side of the midpoint."""
-        return np.asarray((wide(X) - self.center_) @ self.coef_)
 
     def _solve(
         self,

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
-from sklearn.base import BaseEstimator
 
-from workbench.directions.cells import cells, center_cells, class_weights, inputs, midpoint
+from workbench.directions.cells import Linear, cells, center_cells, class_weights, inputs, midpoint
 from workbench.linalg import wide
 from workbench.registry import METHODS
 from workbench.types import ndarray
@@ -20,7 +19,7 @@ IN_DISTRIBUTION = (
 
 
 @METHODS.register("mass_mean")
-class MassMean(BaseEstimator):
+class MassMean(Linear):
     """``mean(X[y]) - mean(X[~y])`` (Marks and Tegmark 2023).
 
     Args:
@@ -104,7 +103,3 @@ class MassMean(BaseEstimator):
                 f"{self.tolerance:g}; the largest is {sizes[-1]:.3g}, so lower it"
             )
         return np.asarray((basis[:, kept] / sizes[kept]) @ (basis[:, kept].T @ v), X.dtype)
-
-    def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
-        """Return scores that are positive on the true side of the midpoint."""
-        return np.asarray((wide(X) - self.center_) @ self.coef_)

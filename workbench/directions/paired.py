@@ -6,16 +6,15 @@ from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
-from sklearn.base import BaseEstimator
 
-from workbench.directions.cells import inputs, midpoint, needed, pair_weights
+from workbench.directions.cells import Linear, inputs, midpoint, needed, pair_weights
 from workbench.linalg import wide
 from workbench.registry import METHODS
 from workbench.types import ndarray
 
 
 @METHODS.register("paired")
-class Paired(BaseEstimator):
+class Paired(Linear):
     """``mean over pairs of (X[true] - X[false])``: what a pair shares cancels in each of them.
 
     Persona vectors are of this kind, their pairs being rows (Chen et al. 2025). A pair counts once
@@ -57,7 +56,3 @@ class Paired(BaseEstimator):
         weights, pair = pair_weights(Y, needed(pairs, "pairs", "paired"))
         weights = (weights / (pair.max() + 1)).astype(wide(X).dtype)
         return np.asarray(weights.T @ wide(X))
-
-    def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
-        """Return scores that are positive on the true side of the midpoint."""
-        return np.asarray((wide(X) - self.center_) @ self.coef_)

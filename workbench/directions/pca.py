@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import eigh
 from scipy.sparse import csr_matrix
-from sklearn.base import BaseEstimator
 
 from workbench.directions.cells import (
+    Linear,
     cells,
     center_by,
     class_weights,
@@ -27,7 +27,7 @@ OF = ("differences", "centered_differences", "items")
 
 
 @METHODS.register("pca")
-class Pca(BaseEstimator):
+class Pca(Linear):
     """The directions along which pairs differ, or items vary, the most.
 
     A component's length is the root mean square of what it was computed of, along it, in residual
@@ -107,10 +107,6 @@ class Pca(BaseEstimator):
             v = done[key]
             found.append(-v if difference @ v < 0 else v)
         return np.asarray(found, X.dtype)
-
-    def decision_function(self, X: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
-        """Return scores that are positive on the true side of the midpoint."""
-        return np.asarray((wide(X) - self.center_) @ self.coef_)
 
     def _rows(
         self,
