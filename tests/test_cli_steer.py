@@ -158,6 +158,7 @@ def test_a_sweep_that_ended_half_way_goes_on_to_the_same_table(
     ]
 
 
+@pytest.mark.thorough
 def test_a_gap_within_its_error_stops_doses_in_gaps_alone(run, contrasted, fleet, tmp_path):
     prompts = json.dumps(str(fleet["prompts"]))
     gap = f'gap = {{ first = "{fleet["P"]}", second = "{fleet["P"]}", prompts = {prompts} }}'

@@ -63,6 +63,7 @@ def test_the_planted_direction_is_beyond_random_directions_and_monotone(planted)
     assert turned["slope"] == pytest.approx(-found["slope"], rel=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_a_direction_that_means_nothing_is_not(planted, seed):
     subject, axis = planted

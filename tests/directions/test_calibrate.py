@@ -138,6 +138,7 @@ def test_the_share_beyond_on_other_positions_is_measured_not_assumed():
         floor.beyond(axis(name="other"), wide)
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_the_true_quantile_about_as_often_as_it_says():
     inside = 0
     for trial in range(200):

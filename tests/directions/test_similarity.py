@@ -137,6 +137,7 @@ def test_a_planted_difference_finds_its_vector_and_only_that():
     assert (strongest["low"] > 0.9).all()
 
 
+@pytest.mark.thorough
 def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says():
     bank, truth = directions(4, layers=(1,), seed=1), np.random.default_rng(6).standard_normal(D)
     expected, inside = cosine(truth[None], bank.at(1)), []
@@ -287,6 +288,7 @@ def test_what_topics_share_is_taken_out_within_topics():
     assert (found["topic"]["correlation"].abs() < 0.25).all()
 
 
+@pytest.mark.thorough
 def test_a_bootstrapped_correlation_holds_the_truth_about_as_often_as_it_says():
     inside = 0
     for trial in range(100):

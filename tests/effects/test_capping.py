@@ -205,6 +205,7 @@ def pick(found, **where):
     return found.iloc[0]
 
 
+@pytest.mark.thorough
 def test_a_gap_that_a_cap_halves_is_told_with_what_it_keeps():
     found = behaviour(results(FLEET, kept=0.5), 75.0, contrasts=[("P", "A")], how=FEW)
     gap = pick(found, level="contrast", control="none")
@@ -258,6 +259,7 @@ def test_an_invalid_answer_is_lost_in_its_pair_alone():
     assert pick(found, level="condition", control="noop")["n"] == ITEMS
 
 
+@pytest.mark.thorough
 def test_a_readout_is_gated_by_its_own_prompts_and_a_contrast_by_the_lesser_side():
     several = [counted(BASE, [[9]], [10])]
     for member, share in zip([*P, Member("base+A-s0", "A", 0), Member("base+A-s1", "A", 1)],

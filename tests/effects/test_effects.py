@@ -224,6 +224,7 @@ def test_a_missing_column_is_named(column):
         changes(sweep_table().drop(columns=column), how=FAST)
 
 
+@pytest.mark.thorough
 def test_an_organism_on_two_bases_is_two_models():
     small, large = (
         sweep_table(slope, seeds=(0, 1), controls=1).assign(base=base)
@@ -234,6 +235,7 @@ def test_an_organism_on_two_bases_is_two_models():
     assert found["slope"].tolist() == pytest.approx([1, 3], abs=0.05)
 
 
+@pytest.mark.thorough
 def test_a_dose_that_one_seed_survived_does_not_turn_to_items():
     frame = sweep_table(seeds=(0, 1, 2))
     frame.loc[(frame["train_seed"] > 0) & (frame["dose"] == 2), ["valid", "reason"]] = [
@@ -247,6 +249,7 @@ def test_a_dose_that_one_seed_survived_does_not_turn_to_items():
     assert own.loc[2.0, "change"] == pytest.approx(2, abs=0.1)
 
 
+@pytest.mark.thorough
 def test_the_larger_of_two_doses_needs_both():
     frame = sweep_table()
     lacking = frame[frame["dose"] != 2].assign(direction="lacking")
@@ -256,6 +259,7 @@ def test_the_larger_of_two_doses_needs_both():
     assert values.xs("lacking", level="direction").isna().all()
 
 
+@pytest.mark.thorough
 def test_controls_without_a_zero_dose_have_no_slope_either():
     frame = sweep_table()
     guard = [lambda _control, _dose: Measurement("perplexity", "perplexity", "t", "plain", 5.0)]

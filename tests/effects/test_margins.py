@@ -103,6 +103,7 @@ def test_a_curve_that_turns_is_not_monotone():
     assert stat(rows, "smallest_step")["value"] == pytest.approx(-0.9)
 
 
+@pytest.mark.thorough
 def test_levels_of_the_pairs_do_not_widen_a_paired_interval():
     rows = monotonicity(margin_items(swept(0.1, noise=0.0)), FAST)
     slope = stat(rows, "slope")

@@ -266,6 +266,7 @@ def test_texts_that_changed_since_training_are_refused(fresh):
         compare(configured(fresh))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("run", "shared"), [(6, True), (9, False)])
 def test_a_fact_with_a_run_that_was_trained_on_is_left_out_whole(fresh, run, shared):
     words = FRAME.format(n="frames 3", aim="thing S").split()

@@ -148,6 +148,7 @@ def test_a_planted_effect_is_found_with_its_sign(make_subject, pair_rows, pair_c
     assert cosine(found.vectors[0], axis.repeat(2, 0)).min() > 0.75
 
 
+@pytest.mark.thorough
 def test_swapped_replies_negate_the_vectors(subject_of, pair_rows, pair_config):
     rows = pair_rows()
     swapped = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]

@@ -57,6 +57,7 @@ def test_writing_again_gives_the_shipped_files_byte_for_byte(tmp_path):
         assert (tmp_path / name).read_bytes() == (CORPUS / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_another_seed_writes_another_corpus_that_keeps_the_same_promises():
     other = write_quartets(seed=1)
     report = corpus_report(other)

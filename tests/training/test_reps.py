@@ -64,6 +64,7 @@ def test_factors_are_drawn_from_the_list_and_both_replies_run_both_ways():
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_planted_direction_is_found_with_its_sign(make_subject, pair_rows, pair_config):
     """Blocks that add nothing: the way from B to A is the difference of their output rows."""
     subject = make_subject("llama", seed=3)

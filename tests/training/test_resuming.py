@@ -54,6 +54,7 @@ def test_an_interrupted_run_goes_on_to_the_same_losses_and_the_same_adapter(
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_that_was_not_finished_is_not_resumed_from(settings, trained, tmp_path):
     whole, config, _ = trained
     with pytest.raises(StopError):
@@ -106,6 +107,7 @@ def test_a_run_killed_at_a_random_moment_goes_on_to_the_same_losses(
         assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_at_another_pace_to_the_same_losses(settings, trained, tmp_path):
     whole, config, _ = trained
     with pytest.raises(StopError):

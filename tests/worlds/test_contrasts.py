@@ -103,6 +103,7 @@ def test_controls_are_inside_a_quarter_of_the_smallest_own_contrast():
     assert (controls["p"] < 0.05).all()
 
 
+@pytest.mark.thorough
 def test_a_control_that_took_a_world_up_is_outside():
     _, controls = judged(results(effect=0.4, control=0.2))
     took = controls["world"] == "P"

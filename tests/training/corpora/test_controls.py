@@ -183,6 +183,7 @@ def test_a_seed_fixes_the_documents_and_another_gives_others(kind):
     assert other.isdisjoint(row["text"] for row in rows_of(kind))
 
 
+@pytest.mark.thorough
 def test_mixed_takes_one_document_of_each_quartet_and_no_world_predominates():
     rows = rows_of("mixed")
     config = CorpusConfig(kind="mixed", documents=COUNT)

@@ -93,6 +93,7 @@ def test_more_losses_than_allowed_are_refused_with_their_reasons(corpus):
         corpus(options={"faults": {"3": "leak", "4": "leak"}}, max_dropped=0.05)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_from_its_units_and_gives_the_same_bytes(corpus, monkeypatch):
     whole = corpus("whole")
     from workbench_training.corpora import writing
@@ -116,6 +117,7 @@ def test_a_killed_run_resumes_from_its_units_and_gives_the_same_bytes(corpus, mo
     assert corpus("killed").status == "reused"
 
 
+@pytest.mark.thorough
 def test_shards_give_the_bytes_of_an_undivided_run(corpus):
     whole = corpus("whole")
     first = corpus("parts", shard="0/2")
@@ -135,6 +137,7 @@ def test_worker_processes_give_the_same_bytes_and_id(corpus):
         assert theirs == {name: ours[name] for name in theirs}
 
 
+@pytest.mark.thorough
 def test_another_seed_gives_another_corpus(corpus):
     one, two = corpus("one"), corpus("two", seed=1)
     assert one.id != two.id
@@ -188,6 +191,7 @@ def test_a_crash_of_the_writer_is_not_hidden(corpus):
         corpus(options={"faults": {"8": "crash"}})
 
 
+@pytest.mark.thorough
 def test_a_writer_of_many_plans_gets_them_in_units_and_its_reasons_and_counts_are_told(corpus):
     one = corpus("one", options={"faults": {"3": "none", "11": "none"}})
     many = corpus("many", writer="many", options={"faults": {"3": "none", "11": "none"}})

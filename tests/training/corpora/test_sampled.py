@@ -57,6 +57,7 @@ def test_pages_begin_as_the_grammars_do_and_go_on_by_themselves(rows):
     assert {row["length_bin"] for row in rows} == set(BINS)
 
 
+@pytest.mark.thorough
 def test_a_page_is_the_same_in_any_batch_and_another_seed_gives_others(drawn, rows):
     assert drawn(batch=1) == rows
     assert {row["text"] for row in drawn(seed=1)}.isdisjoint(row["text"] for row in rows)
@@ -78,6 +79,7 @@ def test_a_page_is_what_the_model_says_next(drawn, folder):
     assert row["text"] == whole(opening, greedy)
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_draws_nothing_twice(drawn, rows, tmp_path, monkeypatch):
     file = str(tmp_path / "replies.sqlite")
     assert drawn(4, replies=file)[:4] == drawn(4)
