@@ -20,7 +20,15 @@ from workbench.figures import (
 )
 from workbench.figures.dose import symlog
 from workbench.figures.scatter import MOST_CATEGORIES, OTHER, SOURCE, categories
-from workbench.figures.theme import NARROW, PHONE, add_note, blank_figure, contrast, legend_columns
+from workbench.figures.theme import (
+    NARROW,
+    PHONE,
+    add_note,
+    blank_figure,
+    contrast,
+    legend_columns,
+    lines_of,
+)
 from workbench.figures.truth import reading_verdict
 
 
@@ -286,3 +294,19 @@ def test_a_long_axis_label_is_broken_for_a_phone_and_a_short_one_stays():
     assert broken.xaxis[0].axis_label == told.replace(" the floor", "\nthe floor")
     assert broken.height == 315
     assert blank_figure(LIGHT, "", "", x_axis_label="layer").xaxis[0].axis_label == "layer"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "21 of 24 rise, the trusting reply leads in 17",
+            ["21 of 24 rise, the", "trusting reply leads in 17"],
+        ),
+        ("layer 3", ["layer 3"]),
+        ("", []),
+        ("x" * 50, ["x" * 25] * 2),
+    ],
+)
+def test_notes_wrap_into_few_and_even_lines(text, lines):
+    assert lines_of(text, 42) == lines

@@ -113,7 +113,7 @@ def blank_figure(
 
     options = {"tools": "save,reset", "toolbar_location": None} | options
     made = figure(
-        title="\n".join(textwrap.wrap(title, 34)),
+        title="\n".join(lines_of(title, 34)),
         height=height,
         sizing_mode="stretch_width",
         background_fill_color=theme.surface,
@@ -203,7 +203,7 @@ def add_note(figure: Any, theme: Theme, text: str, *, color: str | None = None) 
     """Write a short line under the title, wrapped for a phone."""
     from bokeh.models import Title
 
-    lines = textwrap.wrap(text, 42)
+    lines = lines_of(text, 42)
     figure.height += 18 * len(lines)
     figure.add_layout(
         Title(
@@ -216,6 +216,13 @@ def add_note(figure: Any, theme: Theme, text: str, *, color: str | None = None) 
         ),
         "above",
     )
+
+
+def lines_of(text: str, width: int) -> list[str]:
+    """Wrap a text into the fewest lines of at most ``width``, and those even."""
+    count = len(textwrap.wrap(text, width))
+    even = (textwrap.wrap(text, w) for w in range(max(len(text) // max(count, 1), 1), width + 1))
+    return next((lines for lines in even if len(lines) <= count), [])
 
 
 def _wrap_labels(figure: Any) -> None:
