@@ -61,9 +61,35 @@ def test_the_window_is_the_best_run_of_neighbors():
     assert list(best_window(np.array([0.7, 0.7, 0.7]), 1)) == [0]
 
 
+def test_a_fixed_window_is_reported_where_it_lies(plant, names):
+    made = plant(active=(2, 3))
+    chosen, fixed = curves(made, names), curves(made, names, fixed=[0, 1])
+    assert chosen.window == (2, 3)
+    assert fixed.window == (0, 1)
+    told = fixed.summary()
+    assert told["window"] == "0-1"
+    assert told["auc"] == pytest.approx(0.447, abs=0.01)
+    assert told["low"] < told["auc"] < told["high"] < 0.55
+    assert told["n"] == 6
+    mean = fixed.table.query(f"emotion == '{ALL}' and variant == 'denoised'")
+    assert mean.set_index("layer")["chosen"].to_dict() == {0: True, 1: True, 2: False, 3: False}
+    assert told["auc"] == pytest.approx(mean[mean["chosen"]]["auc"].mean())
+
+
+@pytest.mark.parametrize("fixed", [[], [2, 2], [3, 1], [1, 3], [2, 1], [77]])
+def test_a_fixed_window_is_a_run_of_neighbors(plant, names, fixed):
+    message = "layer 77 was not captured" if fixed == [77] else "is no run of neighboring layers"
+    with pytest.raises(ConfigError, match=message):
+        curves(plant(), names, fixed=fixed)
+
+
+def test_a_fixed_window_needs_no_third_fold(plant, names):
+    assert curves(plant(), names, folds=2, fixed=[2]).summary()["auc"] > 0.95
+
+
 def test_two_folds_choose_without_a_nested_report(plant, names):
     found = curves(plant(), names, folds=2)
-    assert np.isnan(found.nested).all()
+    assert np.isnan(found.by_topic).all()
     assert np.isnan(found.summary()["auc"])
     assert found.summary()["n"] == 0
 

@@ -125,16 +125,85 @@ def test_composites_and_singles_are_files_of_their_own(made):
     assert list(singles.layers) == vectors.info["window"]
 
 
-def test_an_emotions_run_is_reused_planned_and_may_fix_its_window(made):
+def test_an_emotions_run_is_reused_and_planned(made):
     again = carry_out("emotions", made["settings"], root=made["root"])
     assert again.status == "reused"
     told = plan("emotions", made["settings"], root=made["root"]).result
     assert (told["stories"], told["emotions"], told["topics"], told["fewest"]) == (24, 4, 3, 6)
-    fixed = carry_out("emotions", {**made["settings"], "fixed": [0]}, root=made["root"])
-    assert open_directions(fixed.path / "emotions.safetensors").info["window"] == [0]
-    assert fixed.result["chosen"] == "fixed"
-    with pytest.raises(ConfigError, match="layer 77 was not captured"):
-        carry_out("emotions", {**made["settings"], "fixed": [77]}, root=made["root"])
+
+
+@pytest.fixture(scope="module")
+def fixed(plant, write_acts, tmp_path_factory):
+    """A run whose window was fixed at blocks without any emotion; others read them well."""
+    folder = tmp_path_factory.mktemp("fixed")
+    planted = plant(active=(2, 3))
+    told = {
+        "stories": write_acts(folder / "s", planted.stories),
+        "neutral": write_acts(folder / "n", planted.neutral),
+        "draws": 20, "permutations": 100, "fixed": [0, 1],
+    }  # fmt: skip
+    return told, carry_out("emotions", told, root=folder)
+
+
+def test_every_number_of_a_fixed_window_is_of_that_window(fixed):
+    _, run = fixed
+    curves = pd.read_parquet(run.path / "curves.parquet")
+    own = curves.query("variant == 'denoised' and emotion == 'all' and chosen")
+    assert own["layer"].tolist() == [0, 1]
+    assert run.result["auc"] == pytest.approx(own["auc"].mean()) == pytest.approx(0.447, abs=0.01)
+    assert (run.result["window"], run.result["chosen"]) == ("0-1", "fixed")
+    info = open_directions(run.path / "emotions.safetensors").info
+    assert (info["window"], info["window_fixed"]) == ([0, 1], True)
+    assert info["window_auc"] == pytest.approx(run.result["auc"])
+    page = (run.path / "report.md").read_text()
+    assert "held-out AUC 0.447" in page
+    assert "denoised: 0.447 in the window" in page
+    assert "1.000" not in page.split("## By layer")[0]
+    assert "chosen by it" not in page
+
+
+def test_a_study_and_a_headline_tell_of_the_fixed_window(fixed, tmp_path):
+    unit = (Unit("e", "emotions", (), {}), fixed[1])
+    page = write_study_page([unit], {}, tmp_path).read_text().split("\n## ")[0]
+    assert "- does not hold: vectors tell emotions apart" in page
+    assert "at the fixed window" in page
+    assert "0 of 6 emotions have an AUC interval above 0.5 in the window 0-1" in page
+    row = next(iter(emotion_rows([unit])))
+    assert row.value == pytest.approx(0.447, abs=0.01)
+    assert "whole window 0.45" in row.control
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"fixed": [77]}, ConfigError, "layer 77 was not captured"),
+        ({"fixed": []}, ConfigError, "no run of neighboring layers"),
+        ({"fixed": [2, 2]}, ConfigError, r"fixed = \[2, 2\] is no run of neighboring layers"),
+        ({"fixed": [3, 1]}, ConfigError, r"fixed = \[3, 1\]"),
+        ({"fixed": [1, 3]}, ConfigError, r"fixed = \[1, 3\]"),
+        ({"composite": {"angr": 1}}, UnknownNameError, "unknown emotion 'angr'.*'anger'"),
+        ({"composite": {"anger": 2}}, ConfigError, "signs are 1 or -1"),
+        ({"read_at": "middle"}, ConfigError, "middle"),
+    ],
+)
+def test_wrong_settings_are_refused_dry_and_leave_nothing(fixed, tmp_path, wrong, error, message):
+    told = {**fixed[0], **wrong}
+    with pytest.raises(error, match=message):
+        plan("emotions", told, root=tmp_path)
+    with pytest.raises(error, match=message):
+        carry_out("emotions", told, root=tmp_path)
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"run.json"}
+
+
+def test_what_fails_after_the_curves_leaves_nothing_half_written(fixed, tmp_path):
+    path = tmp_path / "flat.toml"
+    lines = [f'{name} = {{ feels = "{name}", valence = 1, arousal = 1, forms = "" }}'
+             for name in ("joy", "calm", "surprise", "anger", "fear", "sadness")]  # fmt: skip
+    path.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match="all 6 emotions have one valence"):
+        carry_out("emotions", {**fixed[0], "emotions": str(path)}, root=tmp_path / "runs")
+    written = {path.name for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert written <= {"run.json"}
 
 
 def test_stores_that_do_not_belong_together_are_refused(made, plant, write_acts, tmp_path):

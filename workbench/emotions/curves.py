@@ -13,7 +13,14 @@ from scipy.stats import rankdata
 
 from workbench.directions.algebra import neutral_components, random_basis
 from workbench.directions.rows import read_items
-from workbench.emotions.vectors import VARIANTS, Stories, emotion_weights, folds_of, label_of
+from workbench.emotions.vectors import (
+    VARIANTS,
+    Stories,
+    emotion_weights,
+    folds_of,
+    label_of,
+    run_of,
+)
 from workbench.errors import ConfigError
 from workbench.linalg import remove_span
 from workbench.stats import t_intervals
@@ -39,9 +46,9 @@ class Curves:
     null_largest: float
     """The same of the largest over layers."""
     window: tuple[int, ...]
-    """Neighboring layers with the largest mean AUC of the denoised vectors."""
-    nested: Float[ndarray, " m"]
-    """By topic, the mean AUC at the window that the other folds' topics choose."""
+    """Neighboring layers with the largest mean AUC of the denoised vectors, or the fixed ones."""
+    by_topic: Float[ndarray, " m"]
+    """Mean AUC at the window that the other folds' topics choose, or at the fixed one."""
     stories: int
 
     @property
@@ -70,9 +77,9 @@ class Curves:
                     }
 
     def summary(self) -> dict[str, Any]:
-        """Return the AUC at the chosen window, chosen without the topics that it is of."""
+        """Return the AUC at a window that was chosen without the topics that it is of, or fixed."""
         told = {"window": label_of(self.window), "null_largest": self.null_largest}
-        return {**told, **_interval(self.nested), "stories": self.stories}
+        return {**told, **_interval(self.by_topic), "stories": self.stories}
 
 
 def held_out_curves(
@@ -82,6 +89,7 @@ def held_out_curves(
     explained: float = 0.5,
     folds: int = 3,
     width: int = 3,
+    fixed: Sequence[int] | None = None,
     draws: int = 200,
     seed: int = 0,
     progress: Progress | None = None,
@@ -90,8 +98,9 @@ def held_out_curves(
 
     A story's score for an emotion is its coordinate along the emotion's vector; an AUC compares the
     emotion's stories with the others on the same topic, so that topics do not matter. The window is
-    chosen from these curves alone; no behavior enters. ``nested`` chooses it again for each fold,
-    from vectors fitted without that fold and scored on third folds.
+    chosen from these curves alone; no behavior enters. ``by_topic`` chooses it again for each fold,
+    from vectors fitted without that fold and scored on third folds; of two folds there is no third,
+    so it is NaN. A fixed window was chosen by no topic: ``by_topic`` is read there.
 
     Args:
         stories: at least two emotions on two topics or more.
@@ -100,15 +109,18 @@ def held_out_curves(
         explained: share of the neutral variance that the components reach.
         folds: of topics; three or more let the window be chosen and reported on different topics.
         width: layers of a window, neighbors among those captured.
+        fixed: the window's layers, neighbors in order, where it is not to be chosen.
         draws: of emotions shuffled among the stories of a topic.
         seed: of folds, shuffles and the random control.
         progress: called with (layers done, layers in all).
 
     Raises:
-        ConfigError: too few topics or stories, or layers than the window is wide.
+        ConfigError: too few topics or stories, or layers than the window is wide; a fixed window
+            that is no run of neighboring layers.
     """
     layers = tuple(stories.acts.layers)
-    if not 1 <= width <= len(layers):
+    fixed = None if fixed is None else run_of(fixed, layers, "fixed")
+    if fixed is None and not 1 <= width <= len(layers):
         raise ConfigError(f"window = {width}; between 1 and the {len(layers)} layers captured")
     fold = folds_of(stories.topic, folds, seed)
     held = Held(stories, fold, folds)
@@ -125,8 +137,12 @@ def held_out_curves(
         if progress is not None:
             progress(row + 1, len(layers))
     diagonal = np.stack([pairs[:, :, f, :, t] for t, f in enumerate(held.fold_of)], axis=-1)
-    macro = _mean(_mean(diagonal[:, 0], -1), -1)
-    window = best_window(macro, width)
+    if fixed is None:
+        rows = best_window(_mean(_mean(diagonal[:, 0], -1), -1), width)
+        by_topic = _nested(pairs[:, 0], held.fold_of, width)
+    else:
+        rows = range(layers.index(fixed[0]), layers.index(fixed[-1]) + 1)
+        by_topic = _mean(_mean(diagonal[list(rows), 0], 1), 0)
     return Curves(
         emotions=stories.emotions,
         layers=layers,
@@ -135,8 +151,8 @@ def held_out_curves(
         aucs={name: diagonal[:, number] for number, name in enumerate(VARIANTS)},
         null=np.quantile(null, 0.95, axis=1),
         null_largest=float(np.quantile(null.max(axis=0), 0.95)),
-        window=tuple(layers[row] for row in window),
-        nested=_nested(pairs[:, 0], held.fold_of, width),
+        window=tuple(layers[row] for row in rows),
+        by_topic=by_topic,
         stories=len(stories),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -152,13 +152,22 @@ def composite(directions: Directions, signs: dict[str, int], name: str = "compos
         UnknownNameError: no such emotion.
         ConfigError: a weight that is neither +1 nor -1.
     """
+    refuse_weights(signs)
+    return combine(directions, signs, name=name, unit_length=True)
+
+
+def refuse_weights(signs: Mapping[str, int]) -> None:
+    """Refuse weights of emotions that are no signs.
+
+    Raises:
+        ConfigError: one that is neither +1 nor -1.
+    """
     wrong = {key: value for key, value in signs.items() if value not in (1, -1)}
     if wrong:
         raise ConfigError(
             f"composite = {wrong}: signs are 1 or -1, since emotions count alike; a fitted "
             "combination is `contrast_fit`"
         )
-    return combine(directions, signs, name=name, unit_length=True)
 
 
 def contrast_fit(
@@ -225,6 +234,32 @@ def common_length(directions: Directions, window: Sequence[int]) -> tuple[Direct
 def label_of(window: Sequence[int]) -> str:
     """Return a window as tables name it: ``12`` or ``11-13``."""
     return str(window[0]) if len(window) == 1 else f"{window[0]}-{window[-1]}"
+
+
+def run_of(window: Sequence[int], layers: Sequence[int], what: str) -> tuple[int, ...]:
+    """Return a window that somebody named, neighbors among the layers that were captured.
+
+    Args:
+        window: its layers.
+        layers: those captured, in order.
+        what: the setting, for messages.
+
+    Raises:
+        ConfigError: a layer that was not captured, or no run of neighbors in order.
+    """
+    known = ", ".join(map(str, layers))
+    missing = [layer for layer in window if layer not in layers]
+    if missing:
+        raise ConfigError(
+            f"{what} = {list(window)}: layer {missing[0]} was not captured; layers: {known}"
+        )
+    rows = [list(layers).index(layer) for layer in window]
+    if not rows or rows != list(range(rows[0], rows[0] + len(rows))):
+        raise ConfigError(
+            f"{what} = {list(window)} is no run of neighboring layers; name some that stand side "
+            f"by side in {known}, in order and each once"
+        )
+    return tuple(window)
 
 
 def folds_of(topics: Shaped[ndarray, " n"], folds: int, seed: int) -> Int[ndarray, " n"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from workbench.config import Config
-from workbench.errors import ConfigError, MismatchError
+from workbench.errors import ConfigError, MismatchError, unknown
 from workbench.files import write_bytes
 from workbench.pipelines.verb import Verb, Work, save_frame
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.activations import Activations
     from workbench.directions import Directions
     from workbench.emotions import Emotion
+    from workbench.emotions.curves import Curves
     from workbench.emotions.vectors import Stories
 
 VECTORS = "emotions.safetensors"
@@ -27,6 +28,8 @@ FILES = {"denoised": VECTORS, "raw": "raw.safetensors", "random control": "contr
 COMPOSITE, SINGLES = "composite.safetensors", "singles.safetensors"
 SIGNS = {"anger": 1, "disgust": 1, "fear": 1, "joy": -1}
 """What distrust is expected to go with, fixed before anything was read."""
+TOLD = ("layer", "window", "window_auc", "window_fixed", "extracted_at")
+"""What every saved vector says of the window and the stories."""
 
 
 class EmotionsConfig(Config):
@@ -43,7 +46,7 @@ class EmotionsConfig(Config):
     window: int = Field(default=3, ge=1)
     """Neighboring layers that are read and steered together."""
     fixed: list[int] | None = None
-    """The window's layers, where they are not to be chosen."""
+    """The window's layers, neighbors in order, where they are not to be chosen."""
     folds: int = Field(default=3, ge=2)
     """Of topics, for the held-out curves that choose the window."""
     composite: dict[str, int] = Field(default_factory=lambda: dict(SIGNS))
@@ -69,17 +72,21 @@ def _inputs(config: EmotionsConfig) -> list[Path]:
 
 
 def _open(config: EmotionsConfig) -> tuple[Stories, Activations, dict[str, Emotion]]:
-    """Open both stores, the emotions in the order of their file.
+    """Open both stores, the emotions in the order of their file, and check the settings by them.
 
     Raises:
-        ConfigError: a column is missing, an emotion without marks, or two emotions are lacking.
+        ConfigError: a column is missing, an emotion without marks, or two emotions are lacking; a
+            fixed window that is none, a position or a sign that is none.
+        UnknownNameError: a sign of an emotion that is not known.
         MismatchError: stores of two models or sites.
     """
     from workbench.activations import open_activations
     from workbench.directions.fit import column
     from workbench.emotions import read_emotions
-    from workbench.emotions.vectors import EMOTION, Stories
+    from workbench.emotions.vectors import EMOTION, Stories, run_of
+    from workbench.engine.pool import parse_position
 
+    parse_position(config.read_at)
     stories, neutral = open_activations(config.stories), open_activations(config.neutral)
     stories.model.refuse_other(neutral.model, f"stories {config.stories}")
     if stories.site != neutral.site or set(stories.layers) - set(neutral.layers):
@@ -87,67 +94,54 @@ def _open(config: EmotionsConfig) -> tuple[Stories, Activations, dict[str, Emoti
             f"stories hold site {stories.site}, layers {list(stories.layers)}; neutral dialogues "
             f"{neutral.site}, {list(neutral.layers)}; capture the dialogues at the same"
         )
+    if config.fixed is not None:
+        run_of(config.fixed, stories.layers, "fixed")
     known = read_emotions(config.emotions)
     there = set(column(stories, EMOTION).astype(str).tolist())
     if unmarked := sorted(there - set(known)):
         raise ConfigError(
             f"stories of {unmarked[0]!r}, which has no marks; give emotions = FILE with its line"
         )
+    _refuse_signs(config.composite, {*known, *SIGNS})
     return Stories.of(stories, [name for name in known if name in there]), neutral, known
+
+
+def _refuse_signs(signs: Mapping[str, int], known: Collection[str]) -> None:
+    from workbench.emotions.vectors import refuse_weights
+
+    for name in signs:
+        if name not in known:
+            raise unknown("emotion", name, known, "Its sign stands in composite.")
+    refuse_weights(signs)
 
 
 def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
     from workbench.directions import save_directions
     from workbench.emotions.curves import held_out_curves
-    from workbench.emotions.vectors import (
-        common_length,
-        composite,
-        emotion_vectors,
-        label_of,
-        variants_of,
-    )
-    from workbench.engine.pool import parse_position
-    from workbench.pipelines.report_emotion import REPORT, vectors_page
+    from workbench.emotions.vectors import label_of
+    from workbench.pipelines.report_emotion import FIXED, REPORT, vectors_page
 
-    parse_position(config.read_at)
     stories, neutral, known = _open(config)
     curves = held_out_curves(
         stories, neutral, explained=config.explained, folds=config.folds, width=config.window,
-        draws=config.draws, seed=config.seed, progress=work.progress,
+        fixed=config.fixed, draws=config.draws, seed=config.seed, progress=work.progress,
     )  # fmt: skip
-    window = _window(config, curves.window, stories)
-    told = {
-        "layer": window[len(window) // 2],
-        "window": list(window),
-        "window_auc": curves.summary()["auc"],
-        "window_fixed": config.fixed is not None,
-        "extracted_at": stories.acts.position,
-    }
-    raw = emotion_vectors(stories)
-    made = variants_of(raw, neutral, explained=config.explained, control=config.seed)
-    made = {
-        name: replace(one, position=config.read_at, info={**one.info, **told})
-        for name, one in made.items()
-    }
-    folder, vectors = work.run.path, made["denoised"]
-    for name, one in made.items():
-        save_directions(one, folder / FILES[name])
-    signs = {name: sign for name, sign in config.composite.items() if name in vectors.names}
-    if signs:
-        summed = composite(vectors, signs)
-        save_directions(replace(summed, info={**summed.info, **told}), folder / COMPOSITE)
-        singles, unit = common_length(vectors[tuple(signs)], window)
-        save_directions(singles, folder / SINGLES)
-    for name, table in _tables(config, curves.table, made, window, known, stories).items():
+    made = _variants(config, stories, neutral, curves)
+    signs = {name: sign for name, sign in config.composite.items() if name in stories.emotions}
+    sums, unit = _sums(made["denoised"], signs, curves.window)
+    tables = _tables(config, curves.table, made, curves.window, known, stories)
+    folder = work.run.path
+    for file, one in {**{FILES[name]: one for name, one in made.items()}, **sums}.items():
+        save_directions(one, folder / file)
+    for name, table in tables.items():
         save_frame(table, folder / f"{name}.parquet")
-    save_frame(_counts(stories), folder / "counts.parquet")
     summary = {
         "model": stories.acts.model.key,
         "emotions": len(stories.emotions),
         "topics": len(stories.topics),
         **curves.summary(),
-        "window": label_of(window),
-        "chosen": "fixed" if config.fixed else "chosen on held-out stories",
+        "window": label_of(curves.window),
+        "chosen": "chosen on held-out stories" if config.fixed is None else FIXED,
         "composite": signs,
         "left_out": sorted(set(config.composite) - set(signs)),
         **({"raw_unit": unit} if signs else {}),
@@ -156,23 +150,46 @@ def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
     return summary
 
 
-def _window(config: EmotionsConfig, chosen: tuple[int, ...], stories: Stories) -> tuple[int, ...]:
-    if config.fixed is None:
-        return chosen
-    missing = [layer for layer in config.fixed if layer not in stories.acts.layers]
-    if missing or not config.fixed:
-        raise ConfigError(
-            f"fixed = {config.fixed}: layer {missing[0] if missing else 'none'} was not captured; "
-            f"layers: {', '.join(map(str, stories.acts.layers))}"
-        )
-    return tuple(config.fixed)
+def _variants(
+    config: EmotionsConfig, stories: Stories, neutral: Activations, curves: Curves
+) -> dict[str, Directions]:
+    """Make the vectors, and tell in each where and how well they read."""
+    from workbench.emotions.vectors import emotion_vectors, variants_of
+
+    told = {
+        "layer": curves.window[len(curves.window) // 2],
+        "window": list(curves.window),
+        "window_auc": curves.summary()["auc"],
+        "window_fixed": config.fixed is not None,
+        "extracted_at": stories.acts.position,
+    }
+    raw = emotion_vectors(stories)
+    made = variants_of(raw, neutral, explained=config.explained, control=config.seed)
+    return {
+        name: replace(one, position=config.read_at, info={**one.info, **told})
+        for name, one in made.items()
+    }
+
+
+def _sums(
+    vectors: Directions, signs: dict[str, int], window: Sequence[int]
+) -> tuple[dict[str, Directions], float]:
+    """Return by file the composite and its single emotions at one length, and that length."""
+    from workbench.emotions.vectors import common_length, composite
+
+    if not signs:
+        return {}, 0.0
+    told = {key: vectors.info[key] for key in TOLD}
+    summed = composite(vectors, signs)
+    singles, unit = common_length(vectors[tuple(signs)], window)
+    return {COMPOSITE: replace(summed, info={**summed.info, **told}), SINGLES: singles}, unit
 
 
 def _tables(
     config: EmotionsConfig,
     curves: pd.DataFrame,
     made: Mapping[str, Directions],
-    window: tuple[int, ...],
+    window: Sequence[int],
     known: Mapping[str, Emotion],
     stories: Stories,
 ) -> dict[str, pd.DataFrame]:
@@ -188,6 +205,7 @@ def _tables(
 
     vectors = made["denoised"]
     found = {
+        "counts": _counts(stories),
         "curves": curves,
         "similarity": similarity_table(vectors),
         "reference": reference_table(vectors, stories),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 REPORT = "report.md"
 PLAIN, ALL, PEAK, FIRST, SECOND = "denoised", "all", "peak", "first", "second"
+FIXED = "fixed"
+"""Says of a window that nothing chose it."""
 VARIANTS = ("denoised", "raw", "random control")
 SUMS = ("composite", "contrast")
 """Directions that a headline tells of whatever they show; emotions where they show something."""
@@ -59,11 +61,14 @@ def vectors_page(folder: Path, told: Mapping[str, Any]) -> str:
     at = own.groupby("emotion", sort=False)["auc"].mean()
     each = by_emotion.assign(auc=at).reset_index()
     each.columns = ["emotion", "stories", "fewest on a topic", "AUC in the window"]
+    how = "The window was chosen by it alone."
+    if told["chosen"] == FIXED:
+        how = "The window was fixed by the settings, so none of it was chosen."
     parts = [
         "# Emotion vectors",
         "\n".join(f"- {line.strip()}" for line in vectors_text(folder, told).split("\n")),
         "AUC: of one emotion's stories against the other stories on the same topic, along vectors "
-        "of other topics. The window was chosen by it alone.",
+        f"of other topics. {how}",
         "## By emotion",
         grid(each),
         "## By layer, mean over emotions",

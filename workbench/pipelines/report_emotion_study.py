@@ -10,6 +10,7 @@ from workbench.files import write_bytes
 from workbench.pipelines.report_emotion import (
     ALL,
     FIRST,
+    FIXED,
     PEAK,
     PLAIN,
     SECOND,
@@ -66,12 +67,14 @@ def study_page(units: Sequence[tuple[Unit, Done]], effects: Mapping[str, Effects
 def vector_verdicts(done: Done) -> Iterator[str]:
     """Judge the vectors: held-out topics, the planned correlations, and what denoising did."""
     told, curves = done.result, read(done.path, "curves")
+    fixed = told["chosen"] == FIXED
+    where = "the fixed window" if fixed else "a window chosen without these topics"
     yield (
         f"{_word(told['low'] > 0.5 and told['auc'] > told['null_largest'])}: vectors tell emotions "
         f"apart on topics they were not made from. AUC {told['auc']:.3f} [{told['low']:.3f}, "
-        f"{told['high']:.3f}], {told['interval']}, n = {told['n']}, at a window chosen without "
-        f"these topics; rule: interval above 0.5 and above what shuffled emotions reach at the "
-        f"best layer, {told['null_largest']:.3f}."
+        f"{told['high']:.3f}], {told['interval']}, n = {told['n']}, at {where}; rule: interval "
+        f"above 0.5 and above what shuffled emotions reach at the best layer, "
+        f"{told['null_largest']:.3f}."
     )
     each = curves[(curves["variant"] == PLAIN) & curves["chosen"] & (curves["emotion"] != ALL)]
     low = each.groupby("emotion", sort=False)["low"].mean()
