@@ -158,8 +158,13 @@ def _gap_rows(done: Done) -> Iterator[Row]:
             row["interval"],
             f"first half {before['zgap']:+.2f}; items {row['item_low']:+.2f} to "
             f"{row['item_high']:+.2f}; random {row['random95']:.2f}, matched "
-            f"{row['matched95']:.2f}; between seeds {row['seed_gap']:.2f}" + _auc(row),
+            f"{row['matched95']:.2f}; {between_seeds(row['seed_gap'])}" + _auc(row),
         )  # fmt: skip
+
+
+def between_seeds(gap: float) -> str:
+    """Say how far two seeds of one condition lie apart, where a condition has two."""
+    return "between seeds: one seed" if gap != gap else f"between seeds {gap:.2f}"
 
 
 def _held_out(told: Mapping[str, Any], curves: pd.DataFrame) -> str:

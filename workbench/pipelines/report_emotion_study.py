@@ -14,6 +14,7 @@ from workbench.pipelines.report_emotion import (
     PEAK,
     PLAIN,
     SECOND,
+    between_seeds,
     gaps_page,
     grid,
     read,
@@ -98,40 +99,60 @@ def vector_verdicts(done: Done) -> Iterator[str]:
 
 
 def gap_verdicts(done: Done) -> Iterator[str]:
-    """Judge the gaps: beyond random directions and seeds, along vectors that read."""
+    """Judge the gaps: beyond random directions and seeds, along vectors that read.
+
+    Nothing is judged where no two seeds of both conditions say how far training alone moves.
+    """
     gaps = read(done.path, "gaps")
     peak = gaps[gaps["window"] == PEAK].set_index("emotion")
     first, second = (peak[peak["half"] == half] for half in (FIRST, SECOND))
     sign = second["zgap"] * first["zgap"].reindex(second.index) > 0
-    bands = second[["random95", "matched95"]].max(axis=1)
-    beyond = sign & (second["zgap"].abs() > bands)
-    seeds = beyond & ~(second["zgap"].abs() <= second["seed_gap"])
-    clear = seeds & (second["low"] * second["high"] > 0)  # NaN, of one seed, is not
+    beyond = sign & (second["zgap"].abs() > second[["random95", "matched95"]].max(axis=1))
+    lacking = _no_seeds(second)
+    seeds = beyond & (not lacking) & (second["zgap"].abs() > second["seed_gap"])
+    clear = seeds & (second["low"] * second["high"] > 0)
     row = gaps.iloc[0]
-    words = f"{row['high_condition']} minus {row['low_condition']}"
-    yield (
-        f"{words}, second half of items at the first half's peak layer: {int(beyond.sum())} of "
-        f"{len(second)} directions are beyond both random bands with the same sign, "
+    high = row["high_condition"]
+    said = lacking or (
         f"{int(seeds.sum())} of them also beyond what two seeds of one condition differ by, and "
         f"{int(clear.sum())} of these with an interval over seeds off zero "
-        f"({', '.join(second.index[clear]) or 'none'})."
+        f"({', '.join(second.index[clear]) or 'none'})"
+    )
+    yield (
+        f"{high} minus {row['low_condition']}, second half of items at the first half's peak "
+        f"layer: {int(beyond.sum())} of {len(second)} directions are beyond both random bands with "
+        f"the same sign, {said}."
     )
     if "reads" in second:
-        kept = clear & second["reads"].astype(bool)
-        yield (
-            f"{_word(bool(kept.any()))}: organisms differ along vectors that read their emotion "
-            f"on held-out stories: {', '.join(second.index[kept]) or 'none of these'}."
-        )
+        kept = second.index[clear & second["reads"].astype(bool)]
+        asked = "organisms differ along vectors that read their emotion on held-out stories"
+        names = "" if lacking else f": {', '.join(kept) or 'none of these'}"
+        yield f"{_verdict(lacking, len(kept) > 0)} {asked}{names}."
     if "composite" in second.index:
-        own = second.loc["composite"]
-        held = bool(clear["composite"] and own["zgap"] > 0)
-        yield (
-            f"{_word(held)}: the composite lies higher in {row['high_condition']}. "
-            f"{own['zgap']:+.2f} pooled SD on the second half (items {own['item_low']:+.2f} to "
-            f"{own['item_high']:+.2f}; {own['interval']} {own['low']:+.2f} to {own['high']:+.2f}, "
-            f"n = {own['n']}), random {own['random95']:.2f}, matched {own['matched95']:.2f}, "
-            f"between seeds {own['seed_gap']:.2f}."
-        )
+        own, held = second.loc["composite"], bool(clear["composite"])
+        word = _verdict(lacking, held and bool(own["zgap"] > 0))
+        yield f"{word} the composite lies higher in {high}. {_composite(own)}"
+
+
+def _no_seeds(gaps: pd.DataFrame) -> str:
+    """Say why no seeds tell what training alone moves; empty where they do."""
+    if (gaps["unit"] == "seed").all() and gaps["seed_gap"].notna().any():
+        return ""
+    one = gaps["seed_gap"].isna().all()
+    return f"not judged: {'one seed a condition' if one else 'no two seeds in both conditions'}"
+
+
+def _verdict(lacking: str, holds: bool) -> str:
+    return f"{lacking}, so nothing says whether" if lacking else f"{_word(holds)}:"
+
+
+def _composite(row: pd.Series) -> str:
+    return (
+        f"{row['zgap']:+.2f} pooled SD on the second half (items {row['item_low']:+.2f} to "
+        f"{row['item_high']:+.2f}; {row['interval']} {row['low']:+.2f} to {row['high']:+.2f}, "
+        f"n = {row['n']}), random {row['random95']:.2f}, matched {row['matched95']:.2f}, "
+        f"{between_seeds(row['seed_gap'])}."
+    )
 
 
 def gap_clear(title: str, done: Done) -> Iterator[str]:
