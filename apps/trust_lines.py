@@ -62,11 +62,12 @@ def rises(table: pd.DataFrame, method: str) -> tuple[list[str], list[Line]]:
 
 
 def _rise(row: Mapping[Any, Any]) -> str:
-    """Write a statistic with its interval; a share of steps has none that says much, but a p."""
+    """Write a statistic with its interval; a share of steps with its p, or why there is none."""
     if row["statistic"] != "steps":
         return f"{row['value']:+.2g} {bracket(row['low'], row['high'], '+.2g')}"
     p = row.get("p")
-    told = "" if p is None or pd.isna(p) else f", p {p:.2g}" if p >= 0.001 else ", p < 0.001"
+    none = f", {row['test']}" if row.get("test") else ""
+    told = none if p is None or pd.isna(p) else f", p {p:.2g}" if p >= 0.001 else ", p < 0.001"
     return f"{row['value']:.0%}{told}"
 
 
@@ -136,11 +137,13 @@ def displacements(table: pd.DataFrame, method: str) -> tuple[list[str], list[Lin
     for (control, dose), rows in shown.groupby(["control", "dose"], sort=False):
         at = {(row["side"], row["facet"]): row for row in rows.to_dict("records")}
         told = [_change(at[key]) if key in at else "none" for key in columns]
-        lines.append((arm(control), f"{dose:+g}", *told))
+        n = ", ".join(str(one) for one in dict.fromkeys(rows["n"].astype(int)))
+        lines.append((arm(control), f"{dose:+g}", *told, n))
     heads = [
         SIDES[side] if facet == trusts.ALL else "text without a pole" for side, facet in columns
     ]
-    return ["control", "dose", *heads], lines
+    unit = f"{shown['unit'].iloc[0]}s" if len(shown) else "n"
+    return ["control", "dose", *heads, unit], lines
 
 
 def transfers(table: pd.DataFrame, method: str) -> tuple[list[str], list[Line]]:

@@ -10,6 +10,8 @@ import pandas as pd
 from workbench_apps.catalogue import MARGIN, Entry
 from workbench_apps.tables import read_table
 
+from workbench.errors import FormatError
+
 FACETS, MONOTONE, BLOCKS = "facets.parquet", "monotone.parquet", "blocks.parquet"
 ITEMS, PAIRS = "items.parquet", "pairs.parquet"
 DISPLACEMENT, TRANSFER = "displacement.parquet", "transfer.parquet"
@@ -41,20 +43,20 @@ def accuracy_of(entry: Entry) -> pd.DataFrame:
 
 def monotone_of(entry: Entry) -> pd.DataFrame:
     """Return the statistics of monotonicity over the doses."""
-    columns = ["method", "control", "facet", "statistic", "value", "low", "high", "n", "unit"]
-    return _optional(entry, MONOTONE, columns)
+    told = ["statistic", "value", "low", "high", "p", "test", "n", "unit"]
+    return _optional(entry, MONOTONE, ["method", "control", "facet", *told])
 
 
 def displacement_of(entry: Entry) -> pd.DataFrame:
     """Return how far each dose moves the likelihood of each reply."""
-    columns = ["method", "control", "facet", "dose", "side", "change", "low", "high", "n", "unit"]
-    return _optional(entry, DISPLACEMENT, columns)
+    told = ["side", "change", "low", "high", "interval", "n", "unit"]
+    return _optional(entry, DISPLACEMENT, ["method", "control", "facet", "dose", *told])
 
 
 def transfer_of(entry: Entry) -> pd.DataFrame:
     """Return how far each dose moves the trust game."""
     told = ["measure", "condition", "change", "low", "high", "band", "beyond_band", "mass"]
-    return _optional(entry, TRANSFER, ["method", "control", "dose", *told, "n", "unit"])
+    return _optional(entry, TRANSFER, ["method", "control", "dose", *told, "interval", "n", "unit"])
 
 
 def blocks_of(entry: Entry) -> pd.DataFrame:
@@ -63,8 +65,20 @@ def blocks_of(entry: Entry) -> pd.DataFrame:
 
 
 def items_of(entry: Entry) -> pd.DataFrame:
-    """Return each held-out pair's margin by method, control and dose."""
-    return _optional(entry, ITEMS, ["method", "control", "dose", "item", "facet", "margin"])
+    """Return each held-out pair's margin by method, control and dose.
+
+    Raises:
+        FormatError: a margin stands twice, as of two sweeps of one method.
+    """
+    keys = ["method", "control", "dose", "item"]
+    table = _optional(entry, ITEMS, [*keys, "facet", "margin"])
+    if table.duplicated(keys).any():
+        first = table[table.duplicated(keys)].iloc[0]
+        raise FormatError(
+            f"{entry.path / ITEMS} holds the margin of {first['item']} under {first['method']} at "
+            f"dose {first['dose']:g} twice; judge one sweep a method: workbench trust"
+        )
+    return table
 
 
 def pair_of(entry: Entry, item: str) -> Mapping[str, Any] | None:
@@ -112,7 +126,7 @@ def item_by_dose(entry: Entry, item: str, methods: Sequence[str]) -> pd.DataFram
     """Return one item's margins, a row for each dose and a column for each method."""
     table = items_of(entry)
     own = table[(table["item"].astype(str) == item) & (table["control"] == OWN)]
-    wide = own.pivot_table(index="dose", columns="method", values="margin", sort=True)
+    wide = own.pivot(index="dose", columns="method", values="margin")
     return wide.reindex(columns=[name for name in methods if name in wide.columns])
 
 

@@ -13,6 +13,7 @@ from workbench_apps.catalogue import read_catalogue
 from workbench_apps.state import EVERY
 from workbench_apps.trust_state import TrustState
 
+from workbench.effects.scenarios import RULE
 from workbench.figures.dose import dose_response
 from workbench.figures.trust import BLOCK_MEASURES, ITEMS, by_block, item_margins
 
@@ -94,8 +95,8 @@ class TrustView:
         if rows:
             told = (
                 "Does the margin rise from dose to dose? Every method over all facets, the one on "
-                "show by facet; nats a token and dose, with intervals. Doses and controls are "
-                "compared within the same pairs; p of the steps: how often not every one rises."
+                f"show by facet; nats a token and dose. {RULE} p of the steps: that not every one "
+                "rises."
             )
             parts.append(
                 cards.note(
@@ -139,11 +140,12 @@ class TrustView:
         if entry is None:
             return []
         parts: list[Any] = []
-        heads, rows = trust_lines.displacements(trusts.displacement_of(entry), self.state.method)
+        table = trusts.displacement_of(entry)
+        heads, rows = trust_lines.displacements(table, self.state.method)
         if rows:
             told = (
-                "Change of a reply's log-likelihood, nats a token. A margin that grows while the "
-                "trusting reply falls pushes both down."
+                f"Change of a reply's log-likelihood, nats a token; {_interval_of(table)}. A "
+                "margin that grows while the trusting reply falls pushes both down."
             )
             parts.append(
                 cards.note(
@@ -151,10 +153,12 @@ class TrustView:
                     + cards.html_table(rows, heads)
                 )
             )
-        heads, rows = trust_lines.transfers(trusts.transfer_of(entry), self.state.method)
+        table = trusts.transfer_of(entry)
+        heads, rows = trust_lines.transfers(table, self.state.method)
         if rows:
             told = (
-                "Change of what is sent, and of what is expected back, in the trust game. Mass: "
+                f"Change of what is sent, and of what is expected back, in the trust game; "
+                f"{_interval_of(table)}, the frames of the game. Mass: "
                 "the probability on allowed answers; where it is low the answer is not in the "
                 "asked form, and its change says nothing of trust."
             )
@@ -279,6 +283,10 @@ def _headline(own: pd.DataFrame, monotone: pd.DataFrame, method: str) -> str:
     named = f"{trust_lines.method_words(method)}: margin {' and '.join(ends)}"
     said = trust_lines.verdict(monotone, method)
     return f"<p class='big'>{cards.escape(named)}</p><p>{cards.escape(said)}</p>"
+
+
+def _interval_of(table: pd.DataFrame) -> str:
+    return str(table["interval"].iloc[0])
 
 
 def _controls_told(table: pd.DataFrame) -> str:

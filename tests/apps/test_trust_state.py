@@ -1,5 +1,6 @@
 """The trust page's state and tables, without a browser."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from trust_runs import DOSES, FACETS, ITEMS, SLOPES, write_trust
@@ -121,8 +122,10 @@ def test_a_slope_without_controls_is_said_to_stand_alone(state):
 
 def test_costs_have_a_column_for_each_side_that_was_measured(state):
     heads, lines = trust_lines.displacements(trusts.displacement_of(state.entry()), "bipo")
-    assert heads[2:] == ["trusting reply", "distrusting reply", "text without a pole"]
-    assert [line[1] for line in lines] == ["-2", "-1", "+1", "+2"]
+    assert heads[2:] == ["trusting reply", "distrusting reply", "text without a pole", "scenarios"]
+    assert [(line[1], line[-1]) for line in lines] == [
+        (dose, "36") for dose in ("-2", "-1", "+1", "+2")
+    ]
     assert trust_lines.displacements(trusts.displacement_of(state.entry()), "prayer")[1] == []
 
 
@@ -165,3 +168,23 @@ def test_a_table_without_a_column_is_named_with_what_to_do(state):
     pd.read_parquet(path).drop(columns="facet").to_parquet(path)
     with pytest.raises(FormatError, match=r"margin.parquet has no column 'facet'"):
         state.margins()
+
+
+def test_a_margin_that_stands_twice_is_refused(tmp_path):
+    """A mean of two sweeps stood in the table of a pair before."""
+    path = write_trust(tmp_path)
+    items = pd.read_parquet(path / "items.parquet")
+    pd.concat([items, items]).to_parquet(path / "items.parquet", index=False)
+    (entry,) = read_catalogue(tmp_path).usable("trust")
+    with pytest.raises(FormatError, match="under bipo at dose -2 twice"):
+        trusts.items_of(entry)
+
+
+def test_a_share_of_steps_has_its_p_or_says_why_there_is_none():
+    row = {"method": "bipo", "control": "none", "facet": "all", "statistic": "steps",
+           "value": 1.0, "low": 1.0, "high": 1.0, "p": 0.002, "n": 12, "unit": "scenario",
+           "test": "sign flips over scenarios"}  # fmt: skip
+    few = {**row, "control": "shuffled", "p": np.nan, "n": 4, "test": "too few scenarios"}
+    heads, lines = trust_lines.rises(pd.DataFrame([row, few]), "bipo")
+    assert heads[3:] == ["steps that rise", "scenarios"]
+    assert [line[3:] for line in lines] == [("100%, p 0.002", 12), ("100%, too few scenarios", 4)]

@@ -40,7 +40,7 @@ def margins(items):
     found = _both(items).groupby(["method", "control", "facet", "dose"])["margin"]
     table = found.agg(mean="mean", sd="std", n="size").reset_index()
     half = 1.96 * table["sd"] / np.sqrt(table["n"])
-    told = {"interval": "95% bootstrap over scenarios", "unit": "scenario"}
+    told = {"interval": "95% t over scenarios", "unit": "scenario"}
     return table.assign(low=table["mean"] - half, high=table["mean"] + half, **told)
 
 
@@ -49,7 +49,7 @@ def accuracy(items):
     table = found.groupby(["method", "control", "facet", "dose"])["won"].agg(["mean", "size"])
     table = table.reset_index().rename(columns={"mean": "accuracy", "size": "n"})
     ends = {"low": table["accuracy"] - 0.1, "high": table["accuracy"] + 0.1}
-    return table.assign(**ends, unit="scenario", interval="95% bootstrap over scenarios")
+    return table.assign(**ends, unit="scenario", interval="95% t over scenarios")
 
 
 def monotone():
@@ -60,7 +60,8 @@ def monotone():
         [
             {"method": method, "control": control, "facet": facet, "statistic": statistic,
              "value": value, "low": value - 0.004, "high": value + 0.004, "p": 0.01,
-             "n": 3 * ITEMS, "unit": "scenario", "interval": "95% paired bootstrap"}
+             "n": 3 * ITEMS, "unit": "scenario", "test": "sign flips over scenarios",
+             "interval": "95% t over scenarios"}
             for statistic, values in stated.items()
             for (method, control), value in values.items()
             for facet in ("all", "ability")
@@ -75,7 +76,7 @@ def displacement():
         [
             {"method": "bipo", "control": "none", "facet": facet, "dose": dose, "side": side,
              "change": change * dose, "low": change * dose - 0.02, "high": change * dose + 0.02,
-             "interval": "95%", "n": 36, "unit": "scenario"}
+             "interval": "95% t over scenarios", "n": 36, "unit": "scenario"}
             for (side, facet), change in moved.items()
             for dose in DOSES
             if dose
@@ -92,7 +93,7 @@ def transfer():
              "dose": dose, "change": slope * dose, "low": slope * dose - 0.1,
              "high": slope * dose + 0.1, "band": 0.5 if dose else np.nan,
              "beyond_band": abs(slope * dose) > 0.5, "mass": 0.8 - 0.2 * abs(dose), "n": 6,
-             "unit": "item"}
+             "unit": "item", "interval": "95% bootstrap over items"}
             for control, slope in slopes.items()
             for dose in DOSES
         ]

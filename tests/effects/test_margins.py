@@ -1,5 +1,7 @@
 """Margins by dose: planted slopes and nulls, accuracy, monotonicity, what is refused."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -42,7 +44,8 @@ def swept(slope=0.1, *, shuffled=0.0, random=(0.0,), noise=0.02, fall=0.0, scena
             found += [
                 Measurement(
                     "reply_margin", measure, item, facet, float(value) if valid else None, valid,
-                    "ok" if valid else "out_of_range", extra={"scenario": f"{facet}-{scenario}"},
+                    "ok" if valid else "out_of_range",
+                    extra={"scenario": f"{facet}-{scenario}", "split": "test"},
                 )
                 for measure, value in halves.items()
             ]  # fmt: skip
@@ -66,7 +69,7 @@ def test_a_planted_slope_is_found_in_every_facet_with_all_steps_up():
         slope = stat(rows, "slope", facet=facet)
         assert slope["value"] == pytest.approx(0.1, abs=0.01)
         assert slope["low"] < slope["value"] < slope["high"]
-        assert slope["p"] < 0.01
+        assert slope["p"] == (1 / 400 if facet == "all" else 2**-7)
         assert stat(rows, "steps", facet=facet)["value"] == 1
         assert stat(rows, "smallest_step", facet=facet)["p"] < 0.01
     assert stat(rows, "slope")["n"] == 16
@@ -75,15 +78,94 @@ def test_a_planted_slope_is_found_in_every_facet_with_all_steps_up():
     assert stat(rows, "slope_minus_random")["low"] > 0
 
 
+def null_items(scenarios, seed):
+    """No slope on the whole; each scenario has one of its own, and four pairs."""
+    rng = np.random.default_rng(seed)
+    own = rng.standard_normal(scenarios)
+    return pd.DataFrame([
+        {"control": "none", "dose": dose, "item": f"{n}-{k}", "facet": "ability",
+         "scenario": f"s{n}", "measure": "margin",
+         "value": own[n] * dose + 0.1 * rng.standard_normal()}
+        for n in range(scenarios) for k in range(4) for dose in (-1.0, 0.0, 1.0)
+    ])  # fmt: skip
+
+
 @pytest.mark.thorough
-def test_a_null_has_a_p_that_is_spread_over_the_unit_interval():
-    """No slope anywhere: p below 0.1 in about a tenth of many tables, never in most."""
-    ps = [
-        stat(monotonicity(margin_items(swept(0.0, noise=0.3, seed=seed)), FAST), "slope")["p"]
-        for seed in range(12)
-    ]
-    assert sum(p < 0.1 for p in ps) <= 4
-    assert max(ps) > 0.4
+@pytest.mark.parametrize("scenarios", [4, 12])
+def test_of_many_nulls_95_percent_have_intervals_that_hold_zero(scenarios):
+    how, held, small, times = How(unit="scenario", draws=400), [], [], 600
+    for seed in range(times):
+        items = null_items(scenarios, seed)
+        slope = stat(monotonicity(items, how), "slope")
+        curve = margin_curves(items, how)
+        top = curve[(curve["dose"] == 1) & (curve["facet"] == "all")].iloc[0]
+        held.append([row["low"] <= 0 <= row["high"] for row in (slope, {
+            "low": top["change_low"], "high": top["change_high"]})])  # fmt: skip
+        small.append(slope["p"] < 0.05)
+    assert np.abs(np.mean(held, axis=0) - 0.95).max() <= 0.03
+    if scenarios == 4:
+        assert not any(small)
+    else:
+        assert abs(np.mean(small) - 0.05) <= 0.03
+
+
+@pytest.mark.thorough
+def test_a_null_of_many_scenarios_has_a_bootstrap_p_that_is_small_as_often_as_it_says():
+    how = How(unit="scenario", draws=400)
+    slopes = [stat(monotonicity(null_items(24, seed), how), "slope") for seed in range(300)]
+    assert {slope["test"] for slope in slopes} == {"paired bootstrap over scenarios"}
+    assert abs(np.mean([slope["p"] < 0.1 for slope in slopes]) - 0.1) <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "test", "least"),
+    [(4, "too few scenarios", None), (5, "too few scenarios", None),
+     (6, "sign flips over scenarios", 2**-5), (12, "sign flips over scenarios", 2**-11),
+     (19, "sign flips over scenarios", 1 / 400),
+     (20, "paired bootstrap over scenarios", 1 / 401)],
+)  # fmt: skip
+def test_p_is_never_below_what_so_many_scenarios_can_show(scenarios, test, least):
+    items = null_items(scenarios, 0)
+    items["value"] = items["dose"] + items["value"] * 1e-3
+    rows = monotonicity(items, FAST)
+    slope, steps = stat(rows, "slope"), stat(rows, "smallest_step")
+    assert slope["test"] == steps["test"] == test
+    if least is None:
+        assert np.isnan([slope["p"], steps["p"]]).all()
+    else:
+        assert slope["p"] == pytest.approx(least)
+        assert steps["p"] == pytest.approx(least / (2 if scenarios < 13 else 1))
+
+
+def test_intervals_are_t_intervals_over_scenario_means():
+    """Five scenarios with slopes 1 to 5, the first with more pairs, which count no more."""
+    rows = [
+        {"control": "none", "dose": dose, "item": f"{n}-{k}", "facet": "ability",
+         "scenario": f"s{n}", "measure": "margin", "value": float(n * dose)}
+        for n in range(1, 6) for k in range(9 if n == 1 else 1) for dose in (-1.0, 0.0, 1.0)
+    ]  # fmt: skip
+    reach = 2.776445105 * np.sqrt(2.5 / 5)
+    slope = stat(monotonicity(pd.DataFrame(rows), FAST), "slope")
+    assert (slope["value"], slope["n"]) == (pytest.approx(3), 5)
+    assert [slope["low"], slope["high"]] == pytest.approx([3 - reach, 3 + reach])
+    assert slope["interval"] == "95% t over scenarios"
+    curve = margin_curves(pd.DataFrame(rows), FAST)
+    top = curve[(curve["dose"] == 1) & (curve["facet"] == "all")].iloc[0]
+    assert [top["change"], top["change_low"]] == pytest.approx([3, 3 - reach])
+    assert [top["mean"], top["low"]] == pytest.approx([3, 3 - reach])
+    assert top["interval"] == "95% t over scenarios"
+
+
+def test_steps_have_intervals_that_hold_for_all_of_them_at_once():
+    items = null_items(8, 0)
+    items["value"] = items["dose"] + items["value"] * 1e-3
+    rows = monotonicity(items, FAST)
+    steps, least = stat(rows, "steps"), stat(rows, "smallest_step")
+    assert [steps["value"], steps["low"], steps["high"]] == [1, 1, 1]
+    assert least["low"] < least["value"] < least["high"]
+    assert least["interval"] == "95% t over scenarios, all steps at once"
+    flat = monotonicity(null_items(8, 0), FAST)
+    assert (stat(flat, "steps")["low"], stat(flat, "steps")["high"]) == (0, 1)
 
 
 def test_a_slope_like_that_of_the_shuffled_labels_is_no_difference():
@@ -173,3 +255,27 @@ def test_what_is_no_single_sweep_of_margins_is_refused():
     other = pd.concat([frame, frame.assign(direction="other")])
     with pytest.raises(ConfigError, match="2 values of direction"):
         margin_items(other)
+
+
+def test_pairs_that_are_not_held_out_are_refused():
+    frame = swept(0.1)
+    for split, named in (("train", "train"), (None, "none, which is trained on")):
+        extra = [json.dumps({**json.loads(text), "split": split}) for text in frame["extra"]]
+        with pytest.raises(ConfigError, match=f"not held out .split: {named}.*split = 'test'"):
+            margin_items(frame.assign(extra=extra))
+
+
+def test_two_sweeps_of_the_same_margins_are_refused_and_named():
+    """Their mean stood for both before."""
+    both = [swept(0.1).assign(run="first"), swept(0.3).assign(run="second")]
+    with pytest.raises(ConfigError, match=r"more than once.*runs: first, second"):
+        margin_items(pd.concat(both, ignore_index=True))
+
+
+def test_a_facet_without_a_valid_zero_dose_is_lost_as_a_whole():
+    items = margin_items(swept(0.1))
+    cut = items[(items["facet"] != "ability") | (items["dose"] != 0)]
+    own = next(one for one in curves_of(cut, "margin") if one.facet == "ability")
+    assert (len(own.values), own.lost) == (0, 24)
+    assert set(margin_curves(cut, FAST)["facet"]) == {"all", "integrity"}
+    assert set(monotonicity(cut, FAST)["facet"]) == {"all", "integrity"}

@@ -11,7 +11,7 @@ from workbench.errors import ConfigError
 from workbench.pipelines.report_trust import margin_rows, run_rows
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verbs import carry_out
-from workbench.results import read_results
+from workbench.results import read_results, write_results
 
 WORDS = ("city", "send", "answer", "true", "false", "you", "in", "of")
 TABLES = ("margin", "facets", "monotone", "displacement", "items", "transfer", "blocks", "pairs")
@@ -97,6 +97,10 @@ def test_a_run_leaves_tables_that_agree_with_the_sweep(swept, tmp_path):
     np.testing.assert_allclose(blocks["cosine_other"], 1, rtol=1e-6)  # with itself
     page = (done.path / "report.md").read_text()
     assert "acts on `content`\n" in page
+    assert "95% t over scenarios (n = 4 scenarios" in page
+    assert "| method | control | facet | statistic | value | p | n |" in page
+    assert "| too few scenarios | 4 scenarios |" in page
+    assert set(tables["monotone"]["test"]) == {"too few scenarios"}
     (line,) = run_rows(done.path, "tiny")
     assert [row.question for row in margin_rows([(Unit("t", "trust", (), {}), done)])] == [
         line.question
@@ -133,3 +137,28 @@ def test_what_does_not_belong_together_is_refused(swept, tmp_path):
     few.write_text(json.dumps(pair_rows()[0]) + "\n")
     with pytest.raises(ConfigError, match="has 1 of the 8 pairs"):
         carry_out("trust", settings(folder, sweep, pairs=str(few)), root=tmp_path)
+
+
+def test_a_second_sweep_of_the_same_margins_or_of_the_same_game_is_refused(swept, tmp_path):
+    folder, sweep = swept
+    whole = read_results(sweep)
+    paths = {}
+    for readout in ("reply_margin", "trust_game"):
+        paths[readout] = tmp_path / f"{readout}.parquet"
+        write_results(whole[whole["readout"] == readout], paths[readout], run="second")
+        both = {"bipo": [str(sweep / "results.parquet"), str(paths[readout])]}
+        told = rf"rows of {readout} stand more than once.*runs: {sweep.name}, second"
+        with pytest.raises(ConfigError, match=told):
+            carry_out("trust", settings(folder, sweep, sweeps=both), root=tmp_path)
+    apart = {"bipo": [str(path) for path in paths.values()]}
+    carry_out("trust", settings(folder, sweep, sweeps=apart), root=tmp_path)
+
+
+def test_margins_of_pairs_that_were_trained_on_are_refused(swept, tmp_path):
+    folder, sweep = swept
+    whole = read_results(sweep)
+    trained = whole.assign(extra=whole["extra"].str.replace('"split": "test"', '"split": "train"'))
+    write_results(trained, tmp_path / "results.parquet")
+    named = {"bipo": str(tmp_path / "results.parquet")}
+    with pytest.raises(ConfigError, match=r"split: train.*name = 'reply_margin', split = 'test'"):
+        carry_out("trust", settings(folder, sweep, sweeps=named), root=tmp_path)

@@ -1,14 +1,17 @@
-"""Margins of pairs of replies by dose: curves, accuracy, monotonicity; scenarios are resampled.
+"""Margins of pairs of replies by dose: curves, accuracy, monotonicity; the unit is the scenario.
 
-The readout is ``reply_margin``. Pairs of one scenario share sentences, so every interval is a
-bootstrap over scenarios, and doses are compared within the same pairs: a draw of scenarios is the
-same for all doses and for the control that stands beside them.
+The readout is ``reply_margin``. Pairs of one scenario share sentences, so pairs are averaged within
+their scenario first, and every interval is a t interval over scenario means. Doses, and controls
+beside the direction, are compared within the same pairs: their intervals are over each scenario's
+own difference or slope. How p comes about: `workbench.effects.scenarios`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +19,19 @@ import pandas as pd
 from jaxtyping import Float
 
 from workbench.effects.curves import How
+from workbench.effects.scenarios import (
+    at_once,
+    over_scenarios,
+    p_name,
+    scenario_means,
+    slope_p,
+    steps_p,
+)
 from workbench.errors import ConfigError
-from workbench.stats import bootstrap_interval, cluster_weights, percentiles
+from workbench.stats import Interval
 from workbench.types import ndarray
 
-READOUT = "reply_margin"
+READOUT, TRAIN = "reply_margin", "train"
 ALL = "all"
 """The facet that stands for all together."""
 OWN, SHUFFLED, RANDOM = "none", "shuffled", "random"
@@ -29,7 +40,10 @@ _INTERVAL = ("low", "high", "interval", "n", "unit")
 _CHANGE = ("change", "change_low", "change_high")
 CURVES = ("control", "facet", "dose", "mean", *_INTERVAL, *_CHANGE, "n_items", "lost")
 ACCURACY = ("control", "facet", "dose", "accuracy", *_INTERVAL, "n_items")
-MONOTONE = ("control", "facet", "statistic", "value", "low", "high", "p", "n", "unit", "interval")
+MONOTONE = (
+    *("control", "facet", "statistic", "value", "low", "high", "p", "test"),
+    *("n", "unit", "interval"),
+)
 DISPLACEMENT = ("control", "facet", "dose", "side", "change", *_INTERVAL, "n_items")
 SCENARIOS = How(unit="scenario")
 
@@ -47,6 +61,10 @@ class Curve(NamedTuple):
     lost: int
     """Pairs that lack a valid value at some dose."""
 
+    def zero(self) -> Float[ndarray, "n 1"]:
+        """Return the values without an edit."""
+        return self.values[:, self.doses == 0]
+
 
 def margin_items(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns ``ITEMS``, a row for each valid value of one intervention's sweep.
@@ -55,7 +73,8 @@ def margin_items(frame: pd.DataFrame) -> pd.DataFrame:
         frame: the results table of a sweep with the readout ``reply_margin``.
 
     Raises:
-        ConfigError: no such rows, no zero dose, or more than one intervention in the table.
+        ConfigError: no such rows, no zero dose, more than one intervention in the table, a row that
+            stands twice, or pairs that are not held out.
     """
     rows = frame[(frame["readout"] == READOUT) & frame["dose"].notna()]
     if rows.empty:
@@ -71,12 +90,45 @@ def margin_items(frame: pd.DataFrame) -> pd.DataFrame:
             )
     if not ((rows["control"] == OWN) & (rows["dose"] == 0)).any():
         raise ConfigError("no zero dose in these results; sweep dose 0 too")
+    refuse_repeats(rows, ("control", "dose", "item", "measure"))
     valid = rows[rows["valid"].astype(bool)]
-    scenario = [str(json.loads(text).get("scenario", "")) for text in valid["extra"]]
+    extras = [json.loads(text) for text in valid["extra"]]
+    _refuse_trained([extra.get("split") for extra in extras])
+    scenario = [str(extra.get("scenario", "")) for extra in extras]
     told = valid.assign(facet=valid["condition"].astype(str), scenario=scenario)
     told = told.assign(dose=told["dose"].astype(np.float64), value=told["value"].astype(np.float64))
     found_items: pd.DataFrame = told[list(ITEMS)].reset_index(drop=True)
     return found_items
+
+
+def refuse_repeats(rows: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Refuse rows that stand twice, whose mean would stand for both.
+
+    Raises:
+        ConfigError: two rows have the same keys; both runs are named.
+    """
+    twice = rows[rows.duplicated([*keys, "draw"], keep=False)]
+    if twice.empty:
+        return
+    first = twice.iloc[0]
+    told = ", ".join(f"{key} {first[key]!r}" for key in keys)
+    runs = ", ".join(dict.fromkeys(map(str, twice["run"].dropna()))) or "no run is named"
+    raise ConfigError(
+        f"{len(twice)} rows of {first['readout']} stand more than once, such as {told} (runs: "
+        f"{runs}); give each method one sweep of this readout"
+    )
+
+
+def _refuse_trained(splits: Sequence[str | None]) -> None:
+    """Refuse pairs that a matrix was, or may have been, trained on."""
+    trained = sum(split in (None, TRAIN) for split in splits)
+    if trained:
+        named = TRAIN if TRAIN in splits else "none, which is trained on"
+        raise ConfigError(
+            f"{trained} of {len(splits)} margins are of pairs that are not held out (split: "
+            f"{named}); sweep with readouts = [{{ name = 'reply_margin', split = 'test', ... }}], "
+            "and write split = 'test' into the rows of held-out pairs"
+        )
 
 
 def margin_curves(items: pd.DataFrame, how: How = SCENARIOS) -> pd.DataFrame:
@@ -85,32 +137,32 @@ def margin_curves(items: pd.DataFrame, how: How = SCENARIOS) -> pd.DataFrame:
     ``low`` and ``high`` are of the level, which differs much from scenario to scenario; ``change``
     is from the zero dose, paired, and its interval the one that says whether a dose does anything.
     """
-    rows = [
-        {
-            "control": one.control, "facet": one.facet, "dose": dose, "mean": told.value,
-            **_ends(told), "change": moved.value, "change_low": moved.low,
-            "change_high": moved.high, "n_items": len(one.values), "lost": one.lost,
-        }
-        for one in curves_of(items, "margin")
-        for dose, column in zip(one.doses, one.values.T, strict=True)
-        if _shown(one, dose)
-        for told in [_interval(column, one, how)]
-        for moved in [_interval(column - one.values[:, _zero(one)], one, how)]
-    ]  # fmt: skip
+    rows = []
+    for one in curves_of(items, "margin"):
+        changed = dict(_by_dose(one, one.values - one.zero(), how))
+        for dose, told in _by_dose(one, one.values, how):
+            moved = changed[dose]
+            rows.append({
+                "control": one.control, "facet": one.facet, "dose": dose, "mean": told.value,
+                **_ends(told), "change": moved.value, "change_low": moved.low,
+                "change_high": moved.high, "n_items": len(one.values), "lost": one.lost,
+            })  # fmt: skip
     return pd.DataFrame(rows, columns=list(CURVES))
 
 
 def accuracies(items: pd.DataFrame, how: How = SCENARIOS) -> pd.DataFrame:
-    """Return the share of pairs with a margin above 0, ties half: the columns ``ACCURACY``."""
+    """Return the share of pairs with a margin above 0, ties half: the columns ``ACCURACY``.
+
+    Intervals end at 0 and 1; where all scenarios have the same share they have no width.
+    """
     rows = [
         {
             "control": one.control, "facet": one.facet, "dose": dose, "accuracy": told.value,
-            **_ends(told), "n_items": len(one.values),
+            **_ends(told), "low": np.clip(told.low, 0, 1), "high": np.clip(told.high, 0, 1),
+            "n_items": len(one.values),
         }
         for one in curves_of(items, "margin")
-        for dose, column in zip(one.doses, one.values.T, strict=True)
-        if _shown(one, dose)
-        for told in [_interval(np.sign(column) / 2 + 0.5, one, how)]
+        for dose, told in _by_dose(one, np.sign(one.values) / 2 + 0.5, how)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(ACCURACY))
 
@@ -121,55 +173,71 @@ def displacement(items: pd.DataFrame, how: How = SCENARIOS) -> pd.DataFrame:
     A margin that grows while ``chosen`` falls pushes both replies down. Rows of the facet
     ``neutral`` are replies without a pole: what a dose costs ordinary text.
     """
-    rows = []
-    for side in ("chosen", "rejected"):
-        for one in curves_of(items, side):
-            change = one.values - one.values[:, [_zero(one)]]
-            for dose, column in zip(one.doses, change.T, strict=True):
-                if dose and _shown(one, dose):
-                    told = _interval(column, one, how)
-                    rows.append({
-                        "control": one.control, "facet": one.facet, "dose": dose, "side": side,
-                        "change": told.value, **_ends(told), "n_items": len(column),
-                    })  # fmt: skip
+    rows = [
+        {
+            "control": one.control, "facet": one.facet, "dose": dose, "side": side,
+            "change": told.value, **_ends(told), "n_items": len(one.values),
+        }
+        for side in ("chosen", "rejected")
+        for one in curves_of(items, side)
+        for dose, told in _by_dose(one, one.values - one.zero(), how)
+        if dose
+    ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(DISPLACEMENT))
 
 
 def monotonicity(items: pd.DataFrame, how: How = SCENARIOS) -> pd.DataFrame:
     """Return whether the mean margin rises from dose to dose: the columns ``MONOTONE``.
 
-    One row each for control, facet and statistic, with a paired bootstrap over scenarios:
+    One row each for control, facet and statistic. ``test`` says how p came about: flips of the
+    scenarios' signs under 20 scenarios, a paired bootstrap over scenarios from there, and no p
+    under 6, where the smallest that flips can give is above 0.05.
 
-    - ``slope``: least squares of the mean margin on the dose, in nats a token and dose; p is
-      two-sided.
-    - ``steps``: share of the steps between neighboring doses that rise; p is the share of draws in
-      which not every one does.
-    - ``smallest_step``: the rise of the step that rises least; p is the share of draws in which it
-      does not.
+    - ``slope``: least squares of the margin on the dose, in nats a token and dose, with a t
+      interval over the scenarios' slopes; p is two-sided.
+    - ``steps``: share of the steps between neighboring doses that rise. The interval counts the
+      steps that rise, and those that may, by t intervals of all steps at once.
+    - ``smallest_step``: the rise of the step that rises least, between the smallest low and the
+      smallest high end of those intervals. p of both is one-sided, against "some step does not
+      rise".
     - ``slope_minus_shuffled``, ``slope_minus_random`` (own rows alone): the slope minus that of the
-      shuffled labels, or the mean slope of the random directions, on the same draws of scenarios.
+      shuffled labels, or the mean slope of the random directions, within the same pairs.
     """
-    found = list(curves_of(items, "margin"))
+    whole = [one for one in curves_of(items, "margin") if len(one.doses) > 1 and len(one.values)]
     rows: list[dict[str, Any]] = []
-    for one in found:
-        if len(one.doses) < 2:
-            continue
-        drawn, means = _draws(one, how), one.values.mean(0)
-        steps, step = np.diff(drawn, axis=1), np.diff(means)
-        slope, slopes = _slope(one.doses, means[None])[0], _slope(one.doses, drawn)
-        add = _adder(rows, one, how)
-        add("slope", slope, slopes, _two_sided(slopes))
-        add("steps", (step > 0).mean(), (steps > 0).mean(1), (steps <= 0).any(1).mean())
-        add("smallest_step", step.min(), steps.min(1), (steps.min(1) <= 0).mean())
+    for one in whole:
+        rows += [_slope_row("slope", one, how), *_step_rows(one, how)]
         if one.control == OWN:
-            for name, others in _beside(found, one).items():
-                pairs = [_matched(one, other) for other in others]
-                value = np.mean([a.values.mean(0) - b.values.mean(0) for a, b in pairs], axis=0)
-                draws = np.mean([_draws(a, how) - _draws(b, how) for a, b in pairs], axis=0)
-                apart = _slope(pairs[0][0].doses, draws)
-                add(f"slope_minus_{name}", _slope(pairs[0][0].doses, value[None])[0], apart,
-                    _two_sided(apart))  # fmt: skip
+            rows += [
+                _slope_row(f"slope_minus_{kind}", _apart(one, others), how)
+                for kind, others in _beside(whole, one).items()
+            ]
     return pd.DataFrame(rows, columns=list(MONOTONE))
+
+
+def _slope_row(statistic: str, one: Curve, how: How) -> dict[str, Any]:
+    centered = one.doses - one.doses.mean()
+    slopes = scenario_means(one.values, one.scenarios) @ centered / (centered @ centered)
+    (told,) = over_scenarios(slopes[:, None], how)
+    return _row(statistic, one, told, slope_p(slopes, how), how)
+
+
+def _step_rows(one: Curve, how: How) -> list[dict[str, Any]]:
+    steps = scenario_means(np.diff(one.values, axis=1), one.scenarios)
+    found = at_once(steps, how)
+    values, lows, highs = np.array([[told.value, told.low, told.high] for told in found]).T
+    shares = [np.nan if np.isnan(ends).any() else (ends > 0).mean() for ends in (lows, highs)]
+    p = steps_p(steps, how)
+    rises = replace(found[0], value=(values > 0).mean(), low=shares[0], high=shares[1])
+    least = replace(found[0], value=values.min(), low=lows.min(), high=highs.min())
+    return [_row("steps", one, rises, p, how), _row("smallest_step", one, least, p, how)]
+
+
+def _row(statistic: str, one: Curve, told: Interval, p: float, how: How) -> dict[str, Any]:
+    return {
+        "control": one.control, "facet": one.facet, "statistic": statistic, "value": told.value,
+        **_ends(told), "p": p, "test": p_name(told.n, how),
+    }  # fmt: skip
 
 
 def curves_of(items: pd.DataFrame, measure: str) -> Iterator[Curve]:
@@ -186,7 +254,8 @@ def curves_of(items: pd.DataFrame, measure: str) -> Iterator[Curve]:
 
 
 def _curve(control: str, facet: str, rows: pd.DataFrame) -> Curve:
-    wide = rows.pivot_table(index="item", columns="dose", values="value", sort=True)
+    wide = rows.pivot(index="item", columns="dose", values="value")
+    wide = wide.reindex(columns=wide.columns.union([0.0]))
     kept = wide.dropna()
     scenario = rows.drop_duplicates("item").set_index("item")["scenario"]
     return Curve(
@@ -200,57 +269,21 @@ def _curve(control: str, facet: str, rows: pd.DataFrame) -> Curve:
     )
 
 
-def _zero(one: Curve) -> int:
-    return int(np.flatnonzero(one.doses == 0)[0])
+def _by_dose(
+    one: Curve, values: Float[ndarray, "n d"], how: How
+) -> Iterator[tuple[float, Interval]]:
+    """Yield each dose with its mean; the zero dose is shared, and stands with own rows alone."""
+    if len(values):
+        told = over_scenarios(scenario_means(values, one.scenarios), how)
+        for dose, found in zip(one.doses, told, strict=True):
+            if one.control == OWN or dose != 0:
+                yield float(dose), found
 
 
-def _shown(one: Curve, dose: float) -> bool:
-    """A control's zero dose is the direction's own, and stands there."""
-    return len(one.values) > 0 and bool(one.control == OWN or dose != 0)
-
-
-def _interval(values: Float[ndarray, " n"], one: Curve, how: How) -> Any:
-    return bootstrap_interval(
-        values, one.scenarios, unit=how.unit, draws=how.draws, level=how.level, seed=how.seed
-    )
-
-
-def _ends(told: Any) -> dict[str, Any]:
+def _ends(told: Interval) -> dict[str, Any]:
     return {
         "low": told.low, "high": told.high, "interval": told.name, "n": told.n, "unit": told.unit
     }  # fmt: skip
-
-
-def _draws(one: Curve, how: How) -> Float[ndarray, "b d"]:
-    """Return the mean curve of each draw of scenarios, the same draws for the same scenarios."""
-    weights, _ = cluster_weights(one.scenarios, how.draws, how.seed)
-    return np.asarray(weights @ one.values / weights.sum(1, keepdims=True))
-
-
-def _slope(doses: Float[ndarray, " d"], means: Float[ndarray, "b d"]) -> Float[ndarray, " b"]:
-    centered = doses - doses.mean()
-    return np.asarray(means @ centered / (centered @ centered))
-
-
-def _two_sided(draws: Float[ndarray, " b"]) -> float:
-    """Return the bootstrap p of a value against 0, never below one draw in all."""
-    least = 1 / (len(draws) + 1)
-    return float(min(1.0, 2 * max(min((draws <= 0).mean(), (draws >= 0).mean()), least / 2)))
-
-
-def _adder(rows: list[dict[str, Any]], one: Curve, how: How) -> Any:
-    n = len(np.unique(one.scenarios))
-    name = f"{how.level:.0%} paired bootstrap over {how.unit}s" if n > 1 else f"none: 1 {how.unit}"
-
-    def add(statistic: str, value: float, draws: Float[ndarray, " b"], p: float) -> None:
-        low, high = percentiles(draws, how.level) if n > 1 else (np.nan, np.nan)
-        rows.append({
-            "control": one.control, "facet": one.facet, "statistic": statistic,
-            "value": float(value), "low": low, "high": high, "p": float(p) if n > 1 else np.nan,
-            "n": n, "unit": how.unit, "interval": name,
-        })  # fmt: skip
-
-    return add
 
 
 def _beside(found: Sequence[Curve], one: Curve) -> dict[str, list[Curve]]:
@@ -262,21 +295,22 @@ def _beside(found: Sequence[Curve], one: Curve) -> dict[str, list[Curve]]:
     return kinds
 
 
-def _matched(one: Curve, other: Curve) -> tuple[Curve, Curve]:
-    """Return both with the pairs and the doses that they share.
+def _apart(one: Curve, others: Sequence[Curve]) -> Curve:
+    """Return one minus the mean of others, at the doses and on the pairs that all of them share.
 
     Raises:
         ConfigError: they share no pair, or fewer than two doses.
     """
-    doses = np.intersect1d(one.doses, other.doses)
-    items = [item for item in one.items if item in set(other.items)]
-    if len(doses) < 2 or not items:
+    doses = reduce(np.intersect1d, [other.doses for other in others], one.doses)
+    shared = set(one.items).intersection(*(other.items for other in others))
+    if len(doses) < 2 or not shared:
         raise ConfigError(
-            f"control {other.control!r} shares {len(doses)} doses and {len(items)} pairs with the "
-            "direction itself; sweep both at the same doses"
+            f"controls {', '.join(other.control for other in others)} share {len(doses)} doses and "
+            f"{len(shared)} pairs with the direction itself; sweep all at the same doses"
         )
-    first, second = (_cut(each, items, doses) for each in (one, other))
-    return first, second
+    items = [item for item in one.items if item in shared]
+    own, *rest = (_cut(each, items, doses) for each in (one, *others))
+    return own._replace(values=own.values - np.mean([other.values for other in rest], axis=0))
 
 
 def _cut(one: Curve, items: Sequence[str], doses: Float[ndarray, " d"]) -> Curve:

@@ -35,14 +35,16 @@ def write_report(found: Judged, folder: Path) -> None:
 
 def as_page(found: Judged) -> str:
     """Lay the tables out as Markdown: margins, accuracy, monotonicity, displacement, transfer."""
+    from workbench.effects.scenarios import RULE
+
     own = found.margin[found.margin["control"] == OWN]
     first = own.iloc[0]
     parts = [
         f"# Trust steering of {', '.join(found.models)}",
         f"Margins are log-odds of the trusting reply over the distrusting one in nats a token, on "
         f"{int(own.loc[own['facet'] == ALL, 'n_items'].max())} held-out pairs. Intervals: "
-        f"{first['interval']} (n = {first['n']} {first['unit']}s for all facets). A dose counts "
-        "in multiples of the matrix; 0 is no edit.",
+        f"{first['interval']} (n = {first['n']} {first['unit']}s for all facets). {RULE} A dose "
+        "counts in multiples of the matrix; 0 is no edit.",
         _scopes(found),
         "## Margin by dose",
         "At dose 0 the margin itself with its interval over scenarios; elsewhere the paired change "
@@ -60,7 +62,9 @@ def as_page(found: Judged) -> str:
             _grid(_displaced(found.displacement)),
         ]
     if len(found.transfer):
-        parts += ["## Trust game, change from dose 0", _grid(_moved(found.transfer))]
+        name = str(found.transfer["interval"].iloc[0])
+        told = f"Intervals: {name}, the frames of the game, and not over scenarios."
+        parts += ["## Trust game, change from dose 0", told, _grid(_moved(found.transfer))]
     if len(found.blocks):
         parts += ["## Matrices", _grid(_matrices(found.blocks))]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -99,7 +103,7 @@ def _control(rows: pd.DataFrame) -> str:
     random = slopes.loc[slopes["control"].str.startswith("random:"), "value"]
     told = []
     for row in slopes[slopes["control"] == "shuffled"].to_dict("records"):
-        told.append(f"shuffled labels {row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]")
+        told.append(f"shuffled labels {row['value']:+.3f} {_span(row['low'], row['high'], '+.3f')}")
     if len(random):
         told.append(f"random {random.min():+.3f} to {random.max():+.3f} (n = {len(random)})")
     return "; ".join(told) or "no control was run"
@@ -117,7 +121,8 @@ def _scopes(found: Judged) -> str:
 def _by_dose(table: pd.DataFrame, value: str, digits: int) -> list[list[str]]:
     """Return one line a method, control and facet; random matrices as their range."""
     doses = sorted(table["dose"].unique())
-    lines = [["method", "control", "facet", *(f"{dose:+g}" if dose else "0" for dose in doses)]]
+    heads = [f"{dose:+g}" if dose else "0" for dose in doses]
+    lines = [["method", "control", "facet", *heads, "n"]]
     kind = table["control"].str.partition(":")[0]
     for (method, control, facet), rows in table.groupby(
         [table["method"], kind, table["facet"]], sort=False
@@ -125,7 +130,8 @@ def _by_dose(table: pd.DataFrame, value: str, digits: int) -> list[list[str]]:
         if control == "random" and facet != ALL:
             continue
         cells = [_at(rows[rows["dose"] == dose], value, digits) for dose in doses]
-        lines.append([str(method).replace("_", " "), str(control), str(facet), *cells])
+        named = [str(method).replace("_", " "), str(control), str(facet)]
+        lines.append([*named, *cells, _units(rows)])
     return lines
 
 
@@ -137,49 +143,65 @@ def _at(rows: pd.DataFrame, value: str, digits: int) -> str:
         low, high = rows[column].min(), rows[column].max()
         return f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
     row = rows.iloc[0]
+    form = f".{digits}f"
     if value == "mean" and row["dose"]:
-        ends = (row["change"], row["change_low"], row["change_high"])
-        return "{:+.{n}f} [{:+.{n}f}, {:+.{n}f}]".format(*ends, n=digits)
-    return f"{row[value]:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+        moved = _span(row["change_low"], row["change_high"], f"+{form}")
+        return f"{row['change']:+{form}} {moved}"
+    return f"{row[value]:{form}} {_span(row['low'], row['high'], form)}"
+
+
+def _span(low: float, high: float, form: str) -> str:
+    return "(no interval)" if low != low else f"[{low:{form}}, {high:{form}}]"
+
+
+def _units(rows: pd.DataFrame) -> str:
+    """Return how many units stand behind a line, the fewest and the most of its numbers."""
+    low, high = int(rows["n"].min()), int(rows["n"].max())
+    return f"{low if low == high else f'{low} to {high}'} {rows['unit'].iloc[0]}s"
 
 
 def _monotone(table: pd.DataFrame) -> list[list[str]]:
-    lines = [["method", "control", "facet", "statistic", "value", "p"]]
+    lines = [["method", "control", "facet", "statistic", "value", "p", "n"]]
     kept = table[~table["control"].str.startswith("random:")]
     for row in kept[kept["statistic"].isin(list(STATISTICS))].to_dict("records"):
         if row["facet"] != ALL and row["statistic"] not in ("slope", "steps"):
             continue
-        ends = f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+        ends = f"{row['value']:.3f} {_span(row['low'], row['high'], '.3f')}"
         method = str(row["method"]).replace("_", " ")
-        words = STATISTICS[row["statistic"]]
-        lines.append([method, row["control"], row["facet"], words, ends, _p(row["p"])])
+        told = [ends, _p(row["p"], row["test"]), f"{row['n']} {row['unit']}s"]
+        lines.append([method, row["control"], row["facet"], STATISTICS[row["statistic"]], *told])
     return lines
 
 
-def _p(value: float) -> str:
+def _p(value: float, test: str) -> str:
+    """Write a p; where there is none, ``test`` says why."""
+    if value != value:
+        return test
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _displaced(table: pd.DataFrame) -> list[list[str]]:
     kept = table[(table["control"] == OWN) & table["facet"].isin([ALL, "neutral"])]
     doses = sorted(kept["dose"].unique())
-    lines = [["method", "reply", *(f"{dose:+g}" for dose in doses)]]
+    lines = [["method", "reply", *(f"{dose:+g}" for dose in doses), "n"]]
     for (method, facet, side), rows in kept.groupby(["method", "facet", "side"], sort=False):
         name = "neutral" if facet == "neutral" else str(side)
         cells = [_at(rows[rows["dose"] == dose], "change", 3) for dose in doses]
-        lines.append([str(method).replace("_", " "), name, *cells])
+        lines.append([str(method).replace("_", " "), name, *cells, _units(rows)])
     return lines
 
 
 def _moved(table: pd.DataFrame) -> list[list[str]]:
     kept = table[table["control"].isin([OWN, "shuffled"]) & (table["dose"] != 0)]
-    lines = [["method", "control", "measure", "to", "dose", "change", "random reach to", "mass"]]
+    lines = [[
+        "method", "control", "measure", "to", "dose", "change", "random reach to", "mass", "n",
+    ]]  # fmt: skip
     for row in kept.to_dict("records"):
-        ends = f"{row['change']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+        ends = f"{row['change']:+.2f} {_span(row['low'], row['high'], '+.2f')}"
         names = [str(row[key]).replace("_", " ") for key in ("method", "control", "measure")]
         lines.append([
             *names, str(row["condition"]), f"{row['dose']:+g}", ends, f"{row['band']:.2f}",
-            f"{row['mass']:.2f}",
+            f"{row['mass']:.2f}", f"{row['n']} {row['unit']}s",
         ])  # fmt: skip
     return lines
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -41,7 +41,9 @@ class TrustConfig(Config):
     pairs: str
     """The file of pairs that was swept, for the texts behind the items."""
     draws: int = Field(default=2000, ge=100)
-    """Of the bootstrap over scenarios."""
+    """Of the bootstrap or the sign flips that give p, and of the trust game's intervals."""
+    intervals: Literal["t"] = "t"
+    """Over scenario means; runs that drew scenarios instead are of another id, and made again."""
     level: float = Field(default=0.95, gt=0, lt=1)
     seed: int = Field(default=0, ge=0)
 
@@ -104,7 +106,8 @@ def judge(config: TrustConfig) -> Judged:
     """Judge every method's sweep, and look at every matrix.
 
     Raises:
-        ConfigError: results without margins, or a matrix of a method that has no sweep.
+        ConfigError: results without margins, with rows that stand twice or of pairs that are not
+            held out, or a matrix of a method that has no sweep.
         MismatchError: the sweeps are of different models.
     """
     import pandas as pd
@@ -143,15 +146,21 @@ def judge(config: TrustConfig) -> Judged:
 
 
 def transfer(frame: pd.DataFrame, how: How) -> pd.DataFrame:
-    """Return how far each dose moves the trust game from the zero dose, paired by frame."""
+    """Return how far each dose moves the trust game from the zero dose, paired by frame.
+
+    Raises:
+        ConfigError: a frame was asked twice at one dose.
+    """
     import pandas as pd
 
     from workbench.effects import How as ByItem
     from workbench.effects import changes
+    from workbench.effects.margins import refuse_repeats
 
     rows = frame[frame["readout"] == GAME]
     if rows.empty:
         return pd.DataFrame()
+    refuse_repeats(rows, ("measure", "condition", "control", "dose", "item"))
     found = changes(rows, how=ByItem("item", how.level, how.draws, how.seed))
     kept = [*TRANSFER, "interval", "n", "unit", "n_lost", "band", "band_name", "beyond_band"]
     return found[[*kept, "mass"]].reset_index(drop=True)
