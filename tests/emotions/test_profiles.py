@@ -1,5 +1,7 @@
 """Gaps and profiles of organisms: planted ones found, on the half that chose no layer as well."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -159,3 +161,56 @@ def test_fleets_that_do_not_belong_together_are_refused(world, stamp):
         Fleet(few, "A", "P").halves()
     with pytest.raises(ConfigError, match="no layer 9 of the window"):
         Scores(fleet, directions, [1, 9])
+
+
+def test_one_organism_counts_once(world):
+    fleet, _ = world()
+    again = replace(fleet.of("A")[1], store="runs/cache/b")
+    with pytest.raises(
+        ConfigError, match=r"m\+A-s1 and m\+A-s1 \(runs/cache/b\) are both seed 1 of"
+    ):
+        Fleet([*fleet.readings, again], "A", "P")
+    unnamed = [replace(one, seed=None) for one in fleet.organisms]
+    with pytest.raises(ConfigError, match="are both one organism of 'A'"):
+        Fleet([fleet.reference, *unnamed, replace(fleet.of("A")[0], seed=None)], "A", "P")
+    with pytest.raises(ConfigError, match="high and low are both 'A'"):
+        Fleet(fleet.readings, "A", "A")
+
+
+def test_the_same_states_under_two_names_are_refused(world):
+    fleet, _ = world()
+    fleet.refuse_alike()
+    alike = Reading(fleet.of("A")[0].acts, "P", 7)
+    with pytest.raises(ConfigError, match=r"of condition 'A', and .* of 'P', have the same states"):
+        Fleet([*fleet.readings, alike], "A", "P").refuse_alike()
+
+
+def test_organisms_whose_names_tell_no_seed_have_no_partner(world):
+    fleet, directions = world()
+    unnamed = [fleet.reference, *(replace(one, seed=None) for one in fleet.organisms)]
+    scores = Scores(Fleet(unnamed, "A", "P"), directions, [1, 2])
+    table = gap_table(scores, draws=200)
+    assert set(table["unit"]) == {"item"}
+    assert set(table["interval"]) == {"95% bootstrap over items"}
+    profiles = profile_table(scores)
+    assert set(profiles["interval"]) == {"none: 2 organisms without a seed"}
+    assert set(profiles["unit"]) == {"organism"}
+    assert profiles[["sem", "low", "high"]].isna().all(axis=None)
+
+
+def test_seeds_that_only_one_condition_has_are_no_pairs(world):
+    fleet, directions = world()
+    kept = [one for one in fleet.readings if (one.condition, one.seed) != ("P", 1)]
+    table = gap_table(Scores(Fleet(kept, "A", "P"), directions, [1, 2]), draws=200)
+    assert set(table["unit"]) == {"item"}
+
+
+def test_a_store_without_a_layer_of_the_others_is_named(world):
+    fleet, _ = world()
+    one = fleet.of("P")[0]
+    values = np.stack([one.acts.at(layer) for layer in (0, 1, 2)])
+    columns = {name: one.acts.column(name) for name in ("half", "id")}
+    short = Activations.from_values(values, columns, model=one.acts.model)
+    rest = [each for each in fleet.readings if each is not one]
+    with pytest.raises(ConfigError, match=r"m\+P-s0 \(short\) holds no layer 3, m does"):
+        Fleet([*rest, Reading(short, "P", 0, "short")], "A", "P")

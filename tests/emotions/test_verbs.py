@@ -305,6 +305,77 @@ def test_profiles_refuse_what_has_no_window_or_two_of_one_name(made, fleet, tmp_
     assert told["seeds"] == {"A": 2, "P": 2}
 
 
+def _without(fleet, write_acts, folder, layers):
+    """The same stores with fewer layers."""
+    found = []
+    for number, path in enumerate(fleet):
+        acts = open_activations(path)
+        values = np.stack([acts.at(layer) for layer in layers])
+        columns = {name: acts.column(name) for name in ("half", "id")}
+        part = Activations.from_values(values, columns, model=acts.model, layers=layers)
+        found.append(write_acts(folder / f"part{number}", part))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"window": [1, 1]}, ConfigError, r"window = \[1, 1\] is no run of neighboring layers"),
+        ({"window": [0, 2]}, ConfigError, r"window = \[0, 2\] is no run"),
+        ({"window": []}, ConfigError, r"window = \[\] is no run"),
+        ({"window": [7]}, ConfigError, "directions .* window = .*layer 7 was not captured"),
+        ({"high": "P"}, ConfigError, "high and low are both 'P'"),
+        ({"contrast": ["angr"]}, UnknownNameError, "unknown emotion 'angr'.*'anger'"),
+    ],
+)
+def test_profiles_refuse_wrong_settings_dry(made, fleet, tmp_path, wrong, error, message):
+    told = {"directions": [str(made["emotions"].path / "emotions.safetensors")], "acts": fleet}
+    with pytest.raises(error, match=message):
+        plan("profiles", {**told, **wrong}, root=tmp_path)
+
+
+def test_profiles_blame_the_stores_for_a_layer_that_they_lack(made, fleet, write_acts, tmp_path):
+    told = {"directions": [str(made["emotions"].path / "emotions.safetensors")], "window": [1, 2]}
+    told["acts"] = _without(fleet, write_acts, tmp_path, [0, 1])
+    with pytest.raises(ConfigError, match=r"stores of acts, such as m \(.*hold no layer 2"):
+        plan("profiles", told, root=tmp_path)
+
+
+def test_profiles_refuse_one_organism_twice_and_what_does_not_differ(
+    made, fleet, write_acts, tmp_path
+):
+    told = {"directions": [str(made["emotions"].path / "emotions.safetensors")]}
+    with pytest.raises(ConfigError, match=r"m\+A-s0 \(.*A-s0\) and m\+A-s0 \(.*both seed 0 of 'A'"):
+        plan("profiles", {**told, "acts": [*fleet, fleet[1]]}, root=tmp_path)
+    acts = open_activations(fleet[1])
+    stamp = replace(acts.model, key="m+P-s0")
+    columns = {name: acts.column(name) for name in ("half", "id")}
+    values = np.stack([acts.at(layer) for layer in acts.layers])
+    copy = write_acts(tmp_path / "copy", Activations.from_values(values, columns, model=stamp))
+    with pytest.raises(ConfigError, match=r"of condition 'A', and .* of 'P', have the same states"):
+        plan("profiles", {**told, "acts": [*fleet[:2], copy]}, root=tmp_path)
+
+
+def test_no_contrast_is_fitted_where_training_changed_nothing(made, fleet, write_acts, tmp_path):
+    told = {"directions": [str(made["emotions"].path / "emotions.safetensors")], "draws": 200}
+    told["acts"] = [
+        write_acts(tmp_path / f"same{number}", _first_layer_alike(open_activations(path)))
+        for number, path in enumerate(fleet)
+    ]
+    with pytest.raises(ConfigError, match="'A' and 'P' have the same mean state at layer 0"):
+        carry_out("profiles", told, root=tmp_path / "runs")
+    assert {one.name for one in (tmp_path / "runs").rglob("*") if one.is_file()} <= {"run.json"}
+    run = carry_out("profiles", {**told, "contrast": []}, root=tmp_path / "runs")
+    assert run.result["contrast"] == []
+
+
+def _first_layer_alike(acts):
+    values = np.stack([acts.at(layer) for layer in acts.layers])
+    values[0] = np.random.default_rng(0).standard_normal(values[0].shape)
+    columns = {name: acts.column(name) for name in ("half", "id")}
+    return Activations.from_values(values, columns, model=acts.model)
+
+
 def test_rollouts_ask_for_stories_and_dialogues_of_a_model(model, tmp_path):
     told = {"model": model, "kind": "stories", "take": {**TAKE, "stories": 2}, "device": "cpu",
             "max_new_tokens": 3}  # fmt: skip

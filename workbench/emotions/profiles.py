@@ -32,6 +32,12 @@ class Reading:
     acts: ActivationsLike
     condition: str | None = None
     seed: int | None = None
+    store: str = ""
+    """Where they lie, for messages."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.acts.model.key} ({self.store})" if self.store else self.acts.model.key
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +61,61 @@ class Fleet:
                 f"{len(references)} of {len(self.readings)} models are no organism; give exactly "
                 "one reference, the model that the organisms were made from"
             )
+        if self.high == self.low:
+            raise ConfigError(f"high and low are both {self.high!r}; name two conditions")
         for name in (self.high, self.low):
             if not self.of(name):
                 known = sorted({str(one.condition) for one in self.organisms})
                 raise ConfigError(f"no organism of {name!r}; conditions: {', '.join(known)}")
-        first = self.reference.acts
+        self._refuse_twice()
         for one in self.readings:
-            first.model.refuse_other(one.acts.model, f"items of {one.acts.model.key}")
-            same = (one.acts.site, one.acts.position) == (first.site, first.position)
-            if not same or one.acts.columns["id"].tolist() != first.columns["id"].tolist():
+            self._refuse_other(one)
+
+    def _refuse_twice(self) -> None:
+        """One organism that counts twice would be a replication that there never was."""
+        known: dict[tuple[str | None, int | str], Reading] = {}
+        for one in self.organisms:
+            key = (one.condition, one.acts.model.key if one.seed is None else one.seed)
+            before = known.setdefault(key, one)
+            if before is not one:
+                seed = "one organism" if one.seed is None else f"seed {one.seed}"
                 raise ConfigError(
-                    f"{one.acts.model.key} was read on other items or elsewhere than "
-                    f"{first.model.key}; cache one prompt set alike in all models"
+                    f"{before.label} and {one.label} are both {seed} of {one.condition!r}; give "
+                    "each organism once"
                 )
+
+    def _refuse_other(self, one: Reading) -> None:
+        first, own = self.reference.acts, one.acts
+        first.model.refuse_other(own.model, f"items of {one.label}")
+        same = (own.site, own.position) == (first.site, first.position)
+        if not same or own.columns["id"].tolist() != first.columns["id"].tolist():
+            raise ConfigError(
+                f"{one.label} was read on other items or elsewhere than {self.reference.label}; "
+                "cache one prompt set alike in all models"
+            )
+        if missing := sorted(set(first.layers) - set(own.layers)):
+            raise ConfigError(
+                f"{one.label} holds no layer {missing[0]}, {self.reference.label} does; cache the "
+                "same layers in all models"
+            )
+
+    def refuse_alike(self) -> None:
+        """Refuse two organisms whose states are the same, which are one.
+
+        Raises:
+            ConfigError: there are such two; their conditions are named.
+        """
+        layer, known = self.reference.acts.layers[-1], list[tuple[Reading, ndarray]]()
+        for one in self.organisms:
+            states = read_items(one.acts, layer)
+            for before, others in known:
+                if np.array_equal(states, others):
+                    raise ConfigError(
+                        f"{before.label}, of condition {before.condition!r}, and {one.label}, of "
+                        f"{one.condition!r}, have the same states at layer {layer}; give stores of "
+                        "organisms that were trained apart"
+                    )
+            known.append((one, states))
 
     @property
     def reference(self) -> Reading:
@@ -182,10 +230,11 @@ def gap_table(scores: Scores, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFr
     matched95, seed_gap, high_condition, low_condition.
 
     The interval is over training seeds where both conditions have the same two or more, else over
-    items; ``item_low`` and ``item_high`` are always over items, paired across models. ``random95``
-    and ``matched95`` are the 95% points of |zgap| along isotropic and covariance-matched random
-    directions on the same items and layers (where the layer was selected on these items, of the
-    largest over layers); ``seed_gap`` is the largest |zgap| between two seeds of one condition.
+    items: an organism whose name tells no seed has no partner. ``item_low`` and ``item_high`` are
+    always over items, paired across models. ``random95`` and ``matched95`` are the 95% points of
+    |zgap| along isotropic and covariance-matched random directions on the same items and layers
+    (where the layer was selected on these items, of the largest over layers); ``seed_gap`` is the
+    largest |zgap| between two seeds of one condition.
 
     Raises:
         ConfigError: no two halves of items.
@@ -250,7 +299,10 @@ def profile_table(scores: Scores, *, by_seed: bool = False) -> pd.DataFrame:
                         pairs = zip(own, values, strict=True)
                         rows += [{**told, "seed": o.seed, "value": float(v)} for o, v in pairs]
                     else:
-                        rows.append({**told, **_over_seeds(values)})
+                        over = (
+                            _over_seeds if all(one.seed is not None for one in own) else _unseeded
+                        )
+                        rows.append({**told, **over(values)})
     return pd.DataFrame(rows)
 
 
@@ -328,9 +380,8 @@ def _gap(
     ends = (np.nan, np.nan) if np.isnan(size) else percentiles(drawn, LEVEL)
     told = {"zgap": float(value), "item_low": ends[0], "item_high": ends[1]}
     seeds = [[one.seed for one in fleet.of(name)] for name in (fleet.high, fleet.low)]
-    if seeds[0] == seeds[1] and len(seeds[0]) > 1:
-        each = (high.mean(axis=1) - low.mean(axis=1)) / size
-        over = _over_seeds(each)
+    if seeds[0] == seeds[1] and len(seeds[0]) > 1 and None not in seeds[0]:
+        over = _over_seeds((high.mean(axis=1) - low.mean(axis=1)) / size)
         return {**told, **{key: over[key] for key in ("low", "high", "n", "unit", "interval")}}
     named = f"{LEVEL:.0%} bootstrap over items"
     return {**told, "low": ends[0], "high": ends[1], "n": n, "unit": "item", "interval": named}
@@ -344,6 +395,13 @@ def _over_seeds(values: Float[ndarray, " s"]) -> dict[str, Any]:
     named = f"{LEVEL:.0%} t over seeds" if len(values) > 1 else "none: 1 seed"
     return {"value": float(values.mean()), "sem": sem, "low": low, "high": high,
             "n": len(values), "unit": "seed", "interval": named}  # fmt: skip
+
+
+def _unseeded(values: Float[ndarray, " s"]) -> dict[str, Any]:
+    """Return the mean of organisms whose names tell no training seed, so that none replicates."""
+    named = f"none: {len(values)} organisms without a seed"
+    told = {"sem": np.nan, "low": np.nan, "high": np.nan, "n": len(values)}
+    return {"value": float(values.mean()), **told, "unit": "organism", "interval": named}
 
 
 def _between_seeds(high: Float[ndarray, "s n"], low: Float[ndarray, "r n"]) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from workbench.config import Config
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, unknown
 from workbench.files import write_bytes
 from workbench.pipelines.verb import Verb, Work, save_frame
 
@@ -62,11 +62,13 @@ def _open(config: ProfilesConfig) -> tuple[Directions, Fleet, list[int]]:
 
     Raises:
         ConfigError: two directions of one name, no window, or stores that do not belong together.
+        UnknownNameError: an emotion in ``contrast`` that nobody knows.
         MismatchError: directions of another kind of model.
     """
     from workbench.activations import open_activations
     from workbench.directions import open_directions
     from workbench.directions.container import stack
+    from workbench.emotions import read_emotions
     from workbench.emotions.profiles import Fleet, Reading
     from workbench.results import organism_of
 
@@ -75,8 +77,8 @@ def _open(config: ProfilesConfig) -> tuple[Directions, Fleet, list[int]]:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ConfigError(f"two directions are called {min(twice)!r}; give one file that has it")
-    window = config.window or parts[0].info.get("window")
-    if not window:
+    window = parts[0].info.get("window") if config.window is None else config.window
+    if window is None:
         raise ConfigError(
             f"{config.directions[0]} names no window; give window = [LAYERS], or emotion vectors"
         )
@@ -84,15 +86,40 @@ def _open(config: ProfilesConfig) -> tuple[Directions, Fleet, list[int]]:
     for path in config.acts:
         acts = open_activations(path)
         condition, seed = organism_of(acts.model.key.partition("+")[2])
-        readings.append(Reading(acts, condition, seed))
-    return stack(parts), Fleet(readings, config.high, config.low), [int(one) for one in window]
+        readings.append(Reading(acts, condition, seed, path))
+    fleet = Fleet(readings, config.high, config.low)
+    fleet.refuse_alike()
+    directions = stack(parts)
+    for name in config.contrast:
+        if name not in directions.names and name not in (known := read_emotions()):
+            raise unknown("emotion", name, {*directions.names, *known}, "It stands in contrast.")
+    return directions, fleet, _window(window, directions, fleet)
+
+
+def _window(named: Sequence[int], directions: Directions, fleet: Fleet) -> list[int]:
+    """Return the window, neighbors among the layers that the vectors and every store hold.
+
+    Raises:
+        ConfigError: a layer that the vectors lack or the stores, each told apart; no neighbors.
+    """
+    from workbench.emotions.vectors import run_of
+
+    window = run_of([int(one) for one in named], directions.layers, f"{directions.label}, window")
+    held = fleet.reference.acts.layers
+    if missing := [layer for layer in window if layer not in held]:
+        raise ConfigError(
+            f"the stores of acts, such as {fleet.reference.label}, hold no layer {missing[0]} of "
+            f"the window {list(window)} (they hold {', '.join(map(str, held))}); cache it in all "
+            "models, or give a window of layers that they hold"
+        )
+    return list(window)
 
 
 def _body(config: ProfilesConfig, work: Work) -> Mapping[str, Any]:
     from workbench.directions import save_directions
     from workbench.directions.container import stack
-    from workbench.emotions.profiles import FIRST, Scores, gap_table, profile_table
-    from workbench.emotions.vectors import contrast_fit, label_of
+    from workbench.emotions.profiles import Scores, gap_table, profile_table
+    from workbench.emotions.vectors import label_of
     from workbench.pipelines.report_emotion import REPORT, gaps_page
 
     directions, fleet, window = _open(config)
@@ -100,22 +127,18 @@ def _body(config: ProfilesConfig, work: Work) -> Mapping[str, Any]:
     directions, folder = directions.select(layers), work.run.path
     chosen = [name for name in config.contrast if name in directions.names]
     if chosen:
-        gap = fleet.gap(layers, fleet.halves()[FIRST])
-        fitted = contrast_fit(directions[chosen], gap, ridge=config.ridge)
-        told = {
-            "layer": window[len(window) // 2],
-            "window": window,
-            "fitted_on": f"{config.high} minus {config.low}, {FIRST} half of items",
-        }
-        save_directions(replace(fitted, info={**fitted.info, **told}), folder / CONTRAST)
+        fitted = _contrast(config, directions[chosen], fleet, window)
         directions = stack([directions, fitted])
     scores = Scores(fleet, directions, window)
     gaps = gap_table(scores, draws=config.draws, seed=config.seed)
     if config.curves is not None:
         gaps = with_aucs(gaps, Path(config.curves), window)
-    save_frame(gaps, folder / GAPS)
-    save_frame(profile_table(scores), folder / PROFILES)
-    save_frame(profile_table(scores, by_seed=True), folder / SEEDS)
+    tables = {GAPS: gaps, PROFILES: profile_table(scores)}
+    tables[SEEDS] = profile_table(scores, by_seed=True)
+    if chosen:
+        save_directions(fitted, folder / CONTRAST)
+    for name, table in tables.items():
+        save_frame(table, folder / name)
     write_bytes(folder / REPORT, gaps_page(folder).encode())
     return {
         "models": [one.acts.model.key for one in fleet.readings],
@@ -123,7 +146,35 @@ def _body(config: ProfilesConfig, work: Work) -> Mapping[str, Any]:
         "items": len(fleet.reference.acts.columns["id"]),
         "window": label_of(window),
         "contrast": chosen,
+        "left_out": sorted(set(config.contrast) - set(chosen)),
     }
+
+
+def _contrast(
+    config: ProfilesConfig, directions: Directions, fleet: Fleet, window: Sequence[int]
+) -> Directions:
+    """Fit the gap of the first half in the span of some emotions.
+
+    Raises:
+        ConfigError: a layer at which the conditions do not differ.
+    """
+    from workbench.emotions.profiles import FIRST
+    from workbench.emotions.vectors import contrast_fit
+
+    gap = fleet.gap(directions.layers, fleet.halves()[FIRST])
+    if same := [layer for layer, v in zip(directions.layers, gap, strict=True) if not v.any()]:
+        raise ConfigError(
+            f"organisms of {config.high!r} and {config.low!r} have the same mean state at layer "
+            f"{same[0]}, so no contrast can be fitted there; give contrast = [], or cache layers "
+            "that training changed"
+        )
+    fitted = contrast_fit(directions, gap, ridge=config.ridge)
+    told = {
+        "layer": window[len(window) // 2],
+        "window": list(window),
+        "fitted_on": f"{config.high} minus {config.low}, {FIRST} half of items",
+    }
+    return replace(fitted, info={**fitted.info, **told})
 
 
 def with_aucs(gaps: pd.DataFrame, curves: Path, window: Sequence[int]) -> pd.DataFrame:

@@ -129,9 +129,9 @@ def gap_verdicts(done: Done) -> Iterator[str]:
         names = "" if lacking else f": {', '.join(kept) or 'none of these'}"
         yield f"{_verdict(lacking, len(kept) > 0)} {asked}{names}."
     if "composite" in second.index:
-        own, held = second.loc["composite"], bool(clear["composite"])
-        word = _verdict(lacking, held and bool(own["zgap"] > 0))
-        yield f"{word} the composite lies higher in {high}. {_composite(own)}"
+        held = bool(clear["composite"] and second["zgap"]["composite"] > 0)
+        (own,) = second.loc[["composite"]].to_dict("records")
+        yield f"{_verdict(lacking, held)} the composite lies higher in {high}. {_composite(own)}"
 
 
 def _no_seeds(gaps: pd.DataFrame) -> str:
@@ -146,7 +146,7 @@ def _verdict(lacking: str, holds: bool) -> str:
     return f"{lacking}, so nothing says whether" if lacking else f"{_word(holds)}:"
 
 
-def _composite(row: pd.Series) -> str:
+def _composite(row: Mapping[Any, Any]) -> str:
     return (
         f"{row['zgap']:+.2f} pooled SD on the second half (items {row['item_low']:+.2f} to "
         f"{row['item_high']:+.2f}; {row['interval']} {row['low']:+.2f} to {row['high']:+.2f}, "
