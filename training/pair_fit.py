@@ -7,7 +7,7 @@ import inspect
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def train_on_pairs(
         loop = PairLoop(subject, method, config, layers, pairs.trained, pairs.held_out)
         reference = state.reference()
         if reference is None:
-            reference = loop.observe([*pairs.trained, *pairs.held_out])
+            reference = _observed(loop, pairs)
             state.keep_reference(reference)
         rows = loop.train(reference, state, progress)
         log = rows if folder is None else organism.read_log(folder)
@@ -125,6 +125,15 @@ def train_on_pairs(
         shift = loop.shift(pairs.trained) if method.gives == "map" else None
     found = method.result(_learned(loop, reference, told, shift), config.name or config.method)
     return Trained(found, log, told, state)
+
+
+def _observed(loop: PairLoop, pairs: PairSet) -> Reference:
+    """Measure the unedited model on all pairs; norms are of those that are trained on."""
+    reference = loop.observe(pairs.trained)
+    if not pairs.held_out:
+        return reference
+    held_out = loop.observe(pairs.held_out).logprobs
+    return replace(reference, logprobs=np.hstack([reference.logprobs, held_out]))
 
 
 def _learned(
@@ -203,9 +212,12 @@ def layers_of(subject: Subject, config: PairFitConfig) -> tuple[int, ...]:
 
 
 def _identity(subject: Subject, pairs: PairSet, config: PairFitConfig) -> str:
-    """Return 12 hex digits over settings, pairs as tokens, and the model's weights."""
+    """Return 12 hex digits over settings, all pairs as tokens, and the model's weights."""
     settings = config.model_dump(mode="json", exclude={"pairs", "save_every"})
-    tokens = [[(r.ids, r.first, r.marked) for r in (p.chosen, p.rejected)] for p in pairs.trained]
+    tokens = [
+        [[(r.ids, r.first, r.marked) for r in (p.chosen, p.rejected)] for p in own]
+        for own in (pairs.trained, pairs.held_out)
+    ]
     parts = (settings, tokens, subject.fingerprint, subject.ref.dtype)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=plain).encode()).hexdigest()[
         :12

@@ -32,9 +32,9 @@ class Reference:
     """What the model does unedited."""
 
     logprobs: Float[ndarray, "2 n"]
-    """Of the chosen and the rejected reply, in nats."""
+    """Of the chosen and the rejected reply, in nats; pairs trained on, then those held out."""
     norms: Float[ndarray, " l"]
-    """Mean residual norm over the tokens that an edit acts on."""
+    """Mean residual norm over the tokens that an edit acts on, of pairs trained on."""
 
 
 class State:
@@ -42,7 +42,7 @@ class State:
 
     Args:
         folder: where they go.
-        identity: 12 hex digits over everything that decides what is learned.
+        identity: 12 hex digits over everything that decides what is learned and measured.
         every: updates between checkpoints.
     """
 

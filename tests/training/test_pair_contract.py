@@ -215,3 +215,26 @@ def test_a_folder_of_another_run_is_refused_and_a_damaged_checkpoint_named(
     (tmp_path / "reference.safetensors").write_bytes(b"half")
     with pytest.raises(FormatError, match="remove it"):
         train_on_pairs(subject_of(), pair_rows(), pair_config(), tmp_path)
+
+
+def test_a_folder_that_measured_other_held_out_pairs_is_refused(
+    subject_of, pair_rows, pair_config, tmp_path
+):
+    """Its reference is of those: margins were stale, and another count of pairs crashed."""
+    trained, held_out = pair_rows(4), pair_rows(2, split="test")
+    train_on_pairs(subject_of(), [*trained, *held_out], pair_config(), tmp_path)
+    others = [pair_rows(2, chosen="C C", split="test"), pair_rows(3, split="test"), []]
+    for other in others:
+        with pytest.raises(ConfigError, match="other settings, pairs"):
+            train_on_pairs(subject_of(), [*trained, *other], pair_config(), tmp_path)
+
+
+def test_norms_are_of_the_pairs_that_are_trained_on(subject_of, pair_rows, pair_config):
+    trained = pair_rows(4)
+    long = [{**row, "prompt": "C " * 20, "split": "test"} for row in pair_rows(2)]
+    alone, beside = (
+        train_on_pairs(subject_of(), rows, pair_config()).found
+        for rows in (trained, trained + long)
+    )
+    np.testing.assert_array_equal(alone.norms, beside.norms)
+    assert_equal(alone, beside)
