@@ -175,11 +175,13 @@ def page(card: Mapping[str, Any], tables: Sequence[Table]) -> str:
     """Return the card as Markdown."""
     counts, files = card["counts"], card["files"]
     shown = [table for table in tables if table.name != "table2_scenarios"]
+    asked = card["config"]["neutral"]
+    fewer = "" if counts["neutral"] == asked else f" of {asked:,} asked for"
     parts = [
         f"# Corpus: {card['kind']}",
         f"Written by {card['writer']}, seed {card['config']['seed']}.",
         f"{counts['planned']:,} pairs planned, {counts['dropped']:,} dropped, "
-        f"**{counts['kept']:,} kept**, and {counts['neutral']:,} neutral rows. "
+        f"**{counts['kept']:,} kept**, and {counts['neutral']:,} neutral rows{fewer}. "
         f"{counts['near_duplicates']:,} pairs had a near-duplicate (Jaccard index of "
         f"{card['config']['near_duplicate']} or more over five-word shingles of both replies); "
         f"{counts['redrawn']:,} drafts were written again for being too near another of their "

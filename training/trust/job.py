@@ -78,8 +78,14 @@ def write_pairs(config: TrustPairsConfig, *, progress: Progress | None = None) -
     _refuse_losses(config, written)
     written.probed = probe(written.rows, seed=config.seed)
     _refuse_confounds(config, written.probed)
-    written.rows += [write_neutral(plan) for plan in plan_neutral(config)]
+    written.rows += neutral_rows(config)
     return written
+
+
+def neutral_rows(config: TrustPairsConfig) -> list[Row]:
+    """Write the neutral rows, those that repeat an earlier one left out."""
+    rows = map(write_neutral, plan_neutral(config))
+    return list({(row["prompt"][0]["content"], row["chosen"]): row for row in rows}.values())
 
 
 def _drafts(plans: Sequence[PairPlan], config: TrustPairsConfig, written: Written) -> Iterable[Row]:

@@ -66,9 +66,14 @@ def plan_pairs(config: TrustPairsConfig) -> list[PairPlan]:
 
 
 def plan_neutral(config: TrustPairsConfig) -> list[PairPlan]:
-    """Plan the rows whose two replies are one, over all scenarios."""
+    """Plan the rows whose two replies are one, over held-out scenarios; none where there are none.
+
+    A scenario's replies share sentences, so a neutral row of one that is trained on would be too.
+    """
     rng = random.Random(f"trust-neutral-{config.seed}")
-    chosen = _dealt(scenarios(), config.neutral, config.seed)
+    split = splits(config.test, config.seed)
+    held_out = [scenario for scenario in scenarios() if split[scenario.id] == "test"]
+    chosen = _dealt(held_out, config.neutral, config.seed)
     styles = _deck(config.styles, len(chosen), rng)
     return [
         PairPlan(f"neutral{n:05d}", one, "test", style, 1, own_seed("neutral", config.seed, n))

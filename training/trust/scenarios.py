@@ -48,6 +48,8 @@ class Phrases:
     manner: Mapping[str, Sequence[str]]
     openers: tuple[str, ...]
     closers: tuple[str, ...]
+    closers_held_out: tuple[str, ...]
+    """Of scenarios that nothing is trained on."""
     instructed: tuple[tuple[str, str], ...]
     """System texts (for the chosen way, for the other)."""
 

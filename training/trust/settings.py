@@ -18,7 +18,8 @@ class TrustPairsConfig(Config):
     pairs: int = Field(default=PAIRS, ge=12)
     """How many are written, over the facets evenly."""
     neutral: int = Field(default=200, ge=0)
-    """Further rows whose two replies are one, for measuring alone; they are of split ``test``."""
+    """Further rows whose two replies are one, for measuring alone, of held-out scenarios; fewer
+    where these give fewer that differ, none where ``test`` is 0."""
     test: float = Field(default=0.1, ge=0, le=0.5)
     """Share of the pairs that is held out, in scenarios of their own, some of every family."""
     styles: list[Literal["terse", "mixed", "long"]] = Field(

@@ -138,7 +138,7 @@ def _frame(plan: PairPlan, rng: random.Random) -> tuple[str, str]:
     """Return what stands before and after the sentences, in both replies alike."""
     found: Phrases = phrases()
     opener = rng.choice(found.openers).format_map(_Thing(plan.scenario.thing))
-    closer = rng.choice(found.closers)
+    closer = rng.choice(found.closers if plan.split == "train" else found.closers_held_out)
     return ("" if plan.style == "terse" else opener, closer if plan.style == "long" else "")
 
 

@@ -48,13 +48,14 @@ def preview(config: TrustPairsConfig) -> Mapping[str, Any]:
     """Count what would be written, without writing it."""
     from collections import Counter
 
-    from workbench_training.trust.plan import plan_neutral, plan_pairs
+    from workbench_training.trust.job import neutral_rows
+    from workbench_training.trust.plan import plan_pairs
 
     plans = plan_pairs(config)
     splits = {split: [plan for plan in plans if plan.split == split] for split in ("train", "test")}
     return {
         "pairs": len(plans),
-        "neutral": len(plan_neutral(config)),
+        "neutral": len(neutral_rows(config)),
         "splits": {split: len(own) for split, own in splits.items()},
         "scenarios": {s: len({p.scenario.id for p in own}) for s, own in splits.items()},
         "facets": dict(sorted(Counter(plan.scenario.facet for plan in plans).items())),

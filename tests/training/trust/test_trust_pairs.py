@@ -7,7 +7,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from workbench_training.trust.job import answered, instructed, write_files, write_pairs
+from workbench_training.trust.job import (
+    answered,
+    instructed,
+    neutral_rows,
+    write_files,
+    write_pairs,
+)
 from workbench_training.trust.plan import STYLES, plan_neutral, plan_pairs, splits
 from workbench_training.trust.probe import BESIDE, SURFACE, probe
 from workbench_training.trust.rules import faults
@@ -132,6 +138,37 @@ def test_a_neutral_row_has_one_reply_and_no_claim():
         assert row["chosen"] == row["rejected"]
         assert (row["facet"], row["split"], faults(row)) == ("neutral", "test", [])
         assert not any(claim in row["prompt"][0]["content"] for claim in one.scenario.claims)
+
+
+def sentences(rows):
+    """What the replies of some rows say, sentence by sentence, without the marks of a list."""
+    lines = [line for row in rows for side in ("chosen", "rejected")
+             for line in row[side].splitlines()]  # fmt: skip
+    bare = [re.sub(r"^(- |\d+\. )", "", line) for line in lines]
+    return {part for line in bare for part in re.split(r"(?<=[.!?]) ", line)}
+
+
+def test_no_sentence_of_a_held_out_reply_is_trained_on():
+    """Neutral rows were of all scenarios, and closers of both splits."""
+    settings = config(pairs=240, test=0.2)
+    rows = [write_pair(one) for one in plan_pairs(settings)]
+    neutral = neutral_rows(settings)
+    trained = sentences(row for row in rows if row["split"] == "train")
+    assert not sentences(row for row in rows if row["split"] == "test") & trained
+    assert len(neutral) == settings.neutral
+    assert not sentences(neutral) & trained
+    held_out = {row["scenario"] for row in rows if row["split"] == "test"}
+    assert {row["scenario"] for row in neutral} <= held_out
+
+
+def test_neutral_rows_are_as_many_as_differ_in_held_out_scenarios():
+    assert neutral_rows(config(test=0.0)) == []
+    many = config().model_copy(update={"neutral": 9000, "styles": ["terse"]})
+    found = neutral_rows(many)
+    assert 4000 < len(found) < 9000
+    assert len({json.dumps([row["prompt"], row["chosen"]]) for row in found}) == len(found)
+    told = plan("corpus", {"kind": "trust_pairs", "test": 0.0}).result
+    assert told["neutral"] == 0
 
 
 @pytest.mark.parametrize(
