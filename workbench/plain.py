@@ -1,9 +1,9 @@
-"""Settings as JSON values, and how two of them differ."""
+"""Settings and results as JSON values, and how two settings differ."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -14,31 +14,61 @@ from pydantic import BaseModel
 from workbench.errors import ConfigError
 
 
-def plain(value: Any) -> Any:
-    """Return settings as JSON values; infinities and NaN become text.
+def no_value(value: object) -> None:
+    """Stand for a number that a result does not have, as JSON null."""
+
+
+def refuse(value: object) -> Any:
+    """Refuse what has no JSON form.
 
     Raises:
-        ConfigError: a value that has no JSON form.
+        ConfigError: always.
     """
+    raise ConfigError(f"{value!r} ({type(value).__name__}) cannot stand in the settings of a run")
+
+
+def plain(
+    value: Any,
+    *,
+    nonfinite: Callable[[float], Any] = str,
+    other: Callable[[object], Any] = refuse,
+) -> Any:
+    """Return settings or a result as JSON values.
+
+    Args:
+        value: what is to be told.
+        nonfinite: what becomes of infinities and NaN: text in settings, `no_value` in a result.
+        other: what becomes of a value that has no JSON form.
+
+    Raises:
+        ConfigError: there is such a value, and it is refused.
+    """
+
+    def each(item: Any) -> Any:
+        return plain(item, nonfinite=nonfinite, other=other)
+
     if isinstance(value, BaseModel):
-        return plain(value.model_dump())
+        return each(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return each(asdict(value))
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): each(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
+        return each(value.tolist())
     if isinstance(value, (set, frozenset)):
-        return sorted(plain(item) for item in value)
+        return sorted(each(item) for item in value)
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [each(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return nonfinite(value)
     if value is None or isinstance(value, (str, int, float)):
         return value
-    if isinstance(value, Path):
-        return str(value)
-    raise ConfigError(f"{value!r} ({type(value).__name__}) cannot stand in the settings of a run")
+    return str(value) if isinstance(value, Path) else other(value)
+
+
+def number(value: Any) -> float:
+    """Return a result's number, NaN where it has none."""
+    return math.nan if value is None else float(value)
 
 
 def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -173,6 +173,32 @@ def test_a_study_and_a_headline_tell_of_the_fixed_window(fixed, tmp_path):
     assert "whole window 0.45" in row.control
 
 
+def test_two_folds_leave_a_chosen_window_unjudged(fixed, tmp_path, run):
+    told = {**fixed[0], "fixed": None, "folds": 2}
+    made, again = (carry_out("emotions", told, root=tmp_path) for _ in range(2))
+    assert again.status == "reused"
+    assert made.result == again.result
+    assert [made.result[name] for name in ("auc", "low", "high", "n")] == [None, None, None, 0]
+    assert open_directions(made.path / "emotions.safetensors").info["window_auc"] is None
+    for done in (made, again):
+        unit = (Unit("e", "emotions", (), {}), done)
+        page = write_study_page([unit], {}, tmp_path).read_text().split("\n## ")[0]
+        assert "- not judged: no interval over topics, so nothing says whether vectors tell" in page
+        assert "nan" not in page
+        row = next(iter(emotion_rows([unit])))
+        assert np.isnan(row.value)
+        assert row.interval.startswith("not judged: no topics are left")
+    assert "held-out AUC not judged: no topics are left" in (made.path / "report.md").read_text()
+    path = tmp_path / "two.toml"
+    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in told.items()
+                              if value is not None))  # fmt: skip
+    for words in ((), ("--json",)):
+        code, said, _ = run("emotions", path, "--runs", tmp_path, *words)
+        assert code == 0
+    assert json.loads(said)["result"]["auc"] is None
+    assert "NaN" not in said
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [

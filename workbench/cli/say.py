@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.plain import no_value, plain
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -36,9 +38,9 @@ class Told:
 
 
 def say(said: Mapping[str, Any]) -> None:
-    """Print one object as JSON on one line."""
+    """Print one object as JSON on one line; a number that is not finite is null."""
     if _is_heard():
-        print(json.dumps(said, default=str))
+        print(json.dumps(plain(said, nonfinite=no_value, other=str), allow_nan=False))
 
 
 def emit(verb: str, name: str, status: str, path: Path | None, result: Any) -> None:

@@ -13,6 +13,7 @@ from workbench.config import Config
 from workbench.errors import ConfigError, MismatchError, unknown
 from workbench.files import write_bytes
 from workbench.pipelines.verb import Verb, Work, save_frame
+from workbench.plain import no_value, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from workbench.activations import Activations
     from workbench.directions import Directions
     from workbench.emotions import Emotion
-    from workbench.emotions.curves import Curves
     from workbench.emotions.vectors import Stories
 
 VECTORS = "emotions.safetensors"
@@ -126,7 +126,8 @@ def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
         stories, neutral, explained=config.explained, folds=config.folds, width=config.window,
         fixed=config.fixed, draws=config.draws, seed=config.seed, progress=work.progress,
     )  # fmt: skip
-    made = _variants(config, stories, neutral, curves)
+    told = plain(curves.summary(), nonfinite=no_value)
+    made = _variants(config, stories, neutral, curves.window, told["auc"])
     signs = {name: sign for name, sign in config.composite.items() if name in stories.emotions}
     sums, unit = _sums(made["denoised"], signs, curves.window)
     tables = _tables(config, curves.table, made, curves.window, known, stories)
@@ -139,7 +140,7 @@ def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
         "model": stories.acts.model.key,
         "emotions": len(stories.emotions),
         "topics": len(stories.topics),
-        **curves.summary(),
+        **told,
         "window": label_of(curves.window),
         "chosen": "chosen on held-out stories" if config.fixed is None else FIXED,
         "composite": signs,
@@ -151,15 +152,19 @@ def _body(config: EmotionsConfig, work: Work) -> Mapping[str, Any]:
 
 
 def _variants(
-    config: EmotionsConfig, stories: Stories, neutral: Activations, curves: Curves
+    config: EmotionsConfig,
+    stories: Stories,
+    neutral: Activations,
+    window: Sequence[int],
+    auc: float | None,
 ) -> dict[str, Directions]:
     """Make the vectors, and tell in each where and how well they read."""
     from workbench.emotions.vectors import emotion_vectors, variants_of
 
     told = {
-        "layer": curves.window[len(curves.window) // 2],
-        "window": list(curves.window),
-        "window_auc": curves.summary()["auc"],
+        "layer": window[len(window) // 2],
+        "window": list(window),
+        "window_auc": auc,
         "window_fixed": config.fixed is not None,
         "extracted_at": stories.acts.position,
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.pipelines.report_truth import Row
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
+from workbench.plain import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +18,10 @@ REPORT = "report.md"
 PLAIN, ALL, PEAK, FIRST, SECOND = "denoised", "all", "peak", "first", "second"
 FIXED = "fixed"
 """Says of a window that nothing chose it."""
+NO_TOPICS = (
+    "no topics are left to choose a window without those that are scored; deal three folds or "
+    "more, or give fixed = [LAYERS]"
+)
 VARIANTS = ("denoised", "raw", "random control")
 SUMS = ("composite", "contrast")
 """Directions that a headline tells of whatever they show; emotions where they show something."""
@@ -123,10 +128,11 @@ def _vector_rows(done: Done) -> Iterator[Row]:
     curves = read(done.path, "curves")
     best = {name: window_mean(curves, name) for name in VARIANTS[1:]}
     others = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
-    null = f"shuffled, largest over layers {told['null_largest']:.2f}"
+    null = f"shuffled, largest over layers {number(told['null_largest']):.2f}"
     yield Row(
         f"AUC of emotion against emotion, held-out topics, blocks {told['window']}", model,
-        told["auc"], told["low"], told["high"], told["n"], told["unit"], told["interval"],
+        number(told["auc"]), number(told["low"]), number(told["high"]), told["n"], told["unit"],
+        told["interval"] if told["n"] else f"not judged: {NO_TOPICS}",
         f"{null}; whole window {window_mean(curves, PLAIN):.2f}, {others}",
     )  # fmt: skip
     if not (done.path / "geometry.parquet").exists():
@@ -169,11 +175,22 @@ def between_seeds(gap: float) -> str:
 
 def _held_out(told: Mapping[str, Any], curves: pd.DataFrame) -> str:
     return (
-        f"held-out AUC {told['auc']:.3f} [{told['low']:.3f}, {told['high']:.3f}] "
-        f"({told['interval']}, n = {told['n']}) at blocks {told['window']}, {told['chosen']}; "
-        f"shuffled emotions reach {told['null_largest']:.3f} at the best of "
+        f"held-out {auc_told(told)} at blocks {told['window']}, {told['chosen']}; shuffled "
+        f"emotions reach {_digits(told['null_largest'])} at the best of "
         f"{curves['layer'].nunique()} layers"
     )
+
+
+def auc_told(told: Mapping[str, Any]) -> str:
+    """Say the AUC of an emotions run with its interval, or why there is none."""
+    if told["auc"] is None:
+        return f"AUC not judged: {NO_TOPICS}"
+    ends = ", ".join(_digits(told[end]) for end in ("low", "high"))
+    return f"AUC {told['auc']:.3f} [{ends}] ({told['interval']}, n = {told['n']})"
+
+
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _by_variant(curves: pd.DataFrame) -> Iterator[str]:

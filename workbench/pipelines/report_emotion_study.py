@@ -14,6 +14,7 @@ from workbench.pipelines.report_emotion import (
     PEAK,
     PLAIN,
     SECOND,
+    auc_told,
     between_seeds,
     gaps_page,
     grid,
@@ -23,6 +24,7 @@ from workbench.pipelines.report_emotion import (
 )
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
+from workbench.plain import number
 from workbench.runs import read_result
 
 if TYPE_CHECKING:
@@ -68,15 +70,7 @@ def study_page(units: Sequence[tuple[Unit, Done]], effects: Mapping[str, Effects
 def vector_verdicts(done: Done) -> Iterator[str]:
     """Judge the vectors: held-out topics, the planned correlations, and what denoising did."""
     told, curves = done.result, read(done.path, "curves")
-    fixed = told["chosen"] == FIXED
-    where = "the fixed window" if fixed else "a window chosen without these topics"
-    yield (
-        f"{_word(told['low'] > 0.5 and told['auc'] > told['null_largest'])}: vectors tell emotions "
-        f"apart on topics they were not made from. AUC {told['auc']:.3f} [{told['low']:.3f}, "
-        f"{told['high']:.3f}], {told['interval']}, n = {told['n']}, at {where}; rule: interval "
-        f"above 0.5 and above what shuffled emotions reach at the best layer, "
-        f"{told['null_largest']:.3f}."
-    )
+    yield _held_out(told)
     each = curves[(curves["variant"] == PLAIN) & curves["chosen"] & (curves["emotion"] != ALL)]
     low = each.groupby("emotion", sort=False)["low"].mean()
     yield (
@@ -95,6 +89,18 @@ def vector_verdicts(done: Done) -> Iterator[str]:
     yield (
         f"removing neutral components changes the window's AUC by {plain - control:+.3f} over "
         "removing as many random directions."
+    )
+
+
+def _held_out(told: Mapping[str, Any]) -> str:
+    fixed = told["chosen"] == FIXED
+    where = "the fixed window" if fixed else "a window chosen without these topics"
+    low, reached = number(told["low"]), number(told["null_largest"])
+    lacking = "" if low == low and reached == reached else "not judged: no interval over topics"
+    return (
+        f"{_verdict(lacking, low > 0.5 and number(told['auc']) > reached)} vectors tell emotions "
+        f"apart on topics they were not made from. {auc_told(told)}, at {where}; rule: interval "
+        f"above 0.5 and above what shuffled emotions reach at the best layer, {reached:.3f}."
     )
 
 
@@ -161,8 +167,8 @@ def gap_clear(title: str, done: Done) -> Iterator[str]:
     if gap is not None:
         clear = "clear" if gap["clear"] else "under two standard errors, so doses are not in gaps"
         yield (
-            f"{title}: natural gap {gap['value']:+.3f} residual units, standard error "
-            f"{gap['standard_error']:.3f} over n = {gap['n']} {gap['unit']}s: {clear}."
+            f"{title}: natural gap {number(gap['value']):+.3f} residual units, standard error "
+            f"{number(gap['standard_error']):.3f} over n = {gap['n']} {gap['unit']}s: {clear}."
         )
 
 

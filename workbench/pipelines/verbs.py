@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.config import Config, parse
 from workbench.errors import ConfigError, FormatError, unknown
 from workbench.pipelines.verb import Done, Verb, Work
+from workbench.plain import no_value, plain
 from workbench.runs import OpenRun, discard_units, open_run, read_result, read_run, run_id
 from workbench.types import Progress
 
@@ -112,7 +113,8 @@ def carry_out(
         if run.state == "done":
             discard_units(run.path)
             return Done(verb, run.id, "reused", run.path, read_result(run.path))
-        result = dict(entry.body(config, Work(run, progress, workers)))
+        told = dict(entry.body(config, Work(run, progress, workers)))
+        result: dict[str, Any] = plain(told, nonfinite=no_value)  # as one that is reused
         complete = result.pop("complete", True)
         models = result.pop("models", [result["model"]] if "model" in result else [])
         run.finish(result, models=models, complete=complete)

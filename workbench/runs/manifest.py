@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import FormatError
 from workbench.files import FileLock, write_bytes
-from workbench.plain import plain
+from workbench.plain import no_value, plain
 from workbench.types import Run
 
 FORMAT = "interp-workbench/run"
@@ -39,6 +39,8 @@ def read_run(path: str | Path) -> Run:
 
 def read_result(path: str | Path) -> dict[str, Any]:
     """Return the summary that a run was finished with (empty where there was none).
+
+    None stands where a number was not finite; `workbench.plain.number` reads it as NaN.
 
     Raises:
         FormatError: as ``read_run``.
@@ -90,14 +92,21 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 
 def write_run(folder: Path, run: Run, **extra: Any) -> None:
-    """Write run.json whole; ``extra`` are further keys, and keys without a value are left out."""
+    """Write run.json whole; ``extra`` are further keys, and keys without a value are left out.
+
+    A number that is not finite is null in these, and text in the settings.
+    """
     told = plain(run)
     for name in ("error", "sizes"):
         if not told[name]:
             del told[name]
-    more = {key: plain(value) for key, value in extra.items() if value is not None}
+    there = {key: value for key, value in extra.items() if value is not None}
+    more = plain(there, nonfinite=no_value)
     content = {"format": FORMAT, "version": VERSION, **told, **more}
-    write_bytes(folder / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False).encode())
+    write_bytes(
+        folder / MANIFEST,
+        json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode(),
+    )
 
 
 def now() -> str:
