@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
-from workbench_training.pair_method import Known, Loss, Run, VectorMethod
+from workbench_training.pair_method import Known, Loss, Run, VectorMethod, refuse_no_number
 
 from workbench.registry import METHODS
 
@@ -43,11 +43,9 @@ class BiPO(VectorMethod):
         self.lasso = lasso
 
     def check(self) -> None:
-        if not (0 < self.beta < np.inf):
-            raise ValueError(f"beta = {self.beta}; expected more than 0")
-        for name in ("gamma", "lasso"):
-            if not (0 <= getattr(self, name) < np.inf):
-                raise ValueError(f"{name} = {getattr(self, name)}; expected 0 or more")
+        refuse_no_number("beta", self.beta, above=True)
+        refuse_no_number("gamma", self.gamma)
+        refuse_no_number("lasso", self.lasso)
 
     def runs(self, rng: np.random.Generator) -> tuple[Run, ...]:
         sign = float(rng.choice((-1, 1)))

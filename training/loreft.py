@@ -7,6 +7,7 @@ Wu et al. (2024), "ReFT: representation finetuning for language models", eq. 2:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -37,8 +38,9 @@ class LoReFT(PairMethod):
         self.rank = rank
 
     def check(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank = {self.rank}; expected 1 or more")
+        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
+        if not whole or self.rank < 1:
+            raise ValueError(f"rank = {self.rank!r}; expected a whole number of 1 or more")
 
     def start(self, layers: int, width: int, seed: int) -> dict[str, Tensor]:
         if self.rank > width:

@@ -109,6 +109,7 @@ def train_on_pairs(
     """
     method = make_method(config)
     layers = layers_of(subject, config)
+    _refuse_unread(subject, layers, config)
     pairs = read_pairs(source, subject, config)
     state = State(folder, _identity(subject, pairs, config), config.save_every)
     with frozen(subject):
@@ -188,8 +189,8 @@ def make_method(config: PairFitConfig) -> PairMethod:
             raise ConfigError(
                 f"method {config.method!r} has no parameter {name!r}; it has {', '.join(known)}"
             )
-    made: PairMethod = factory(**config.params)
     try:
+        made: PairMethod = factory(**config.params)
         made.check()
     except (ValueError, TypeError) as error:
         raise ConfigError(f"method {config.method!r}: {error}") from error
@@ -211,6 +212,16 @@ def layers_of(subject: Subject, config: PairFitConfig) -> tuple[int, ...]:
     return tuple(sorted(config.layers))
 
 
+def _refuse_unread(subject: Subject, layers: Sequence[int], config: PairFitConfig) -> None:
+    """Refuse to edit the top block alone where nothing reads its output."""
+    top = max(subject.blocks)
+    if config.span != "assistant" and list(layers) == [top]:
+        raise ConfigError(
+            f"layers = [{top}] is the top block, and nothing reads its output on the tokens of "
+            f"span = {config.span!r}; edit blocks below it, or use span = 'assistant'"
+        )
+
+
 def _identity(subject: Subject, pairs: PairSet, config: PairFitConfig) -> str:
     """Return 12 hex digits over settings, all pairs as tokens, and the model's weights."""
     settings = config.model_dump(mode="json", exclude={"pairs", "save_every"})
@@ -229,6 +240,7 @@ def _counts(pairs: PairSet) -> dict[str, int]:
         "pairs": len(pairs.trained),
         "held_out": len(pairs.held_out),
         "neutral_left_out": pairs.neutral,
+        "other_splits_left_out": pairs.other_splits,
     }
 
 

@@ -134,6 +134,7 @@ class PairLoop:
         with torch.no_grad():
             self.method.settle(self.parameters, rate)
             sizes = self.method.sizes(self.parameters)
+        self._refuse_blown_up(step, float(sizes.max()), rate)
         return {
             "step": step + 1,
             "epoch": step // self.updates_per_epoch,
@@ -316,6 +317,13 @@ class PairLoop:
                 f"the loss is {loss} and its gradient {grad} at update {step + 1} (rate "
                 f"{rate:.2g}): training diverged or the model holds broken weights; lower "
                 "learning_rate, or check the model's own loss"
+            )
+
+    def _refuse_blown_up(self, step: int, size: float, rate: float) -> None:
+        if not math.isfinite(size):
+            raise ConfigError(
+                f"a block's edit has length {size} after update {step + 1} (rate {rate:.2g}): "
+                "training diverged; lower learning_rate"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -74,6 +75,18 @@ class Learned:
     info: Mapping[str, Any]
     shift: Float[ndarray, "l d"] | None = None
     """Mean displacement of the edited tokens, for maps."""
+
+
+def refuse_no_number(name: str, value: Any, *, above: bool = False) -> None:
+    """Refuse what is no finite number of 0 or more, or above 0; true and false are none.
+
+    Raises:
+        ValueError: what was given, and what is expected.
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (0 < value < np.inf or (value == 0 and not above)):
+        least = "above 0" if above else "of 0 or more"
+        raise ValueError(f"{name} = {value!r}; expected a number {least}")
 
 
 class PairMethod(BaseEstimator):

@@ -35,9 +35,9 @@ class PairFitConfig(Config):
     epochs: int = Field(default=10, ge=1)
     batch_size: int = Field(default=4, ge=1)
     """Pairs that make one update."""
-    learning_rate: float = Field(default=5e-4, gt=0)
+    learning_rate: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
     """Peak rate of AdamW, reached after the warm-up."""
-    weight_decay: float = Field(default=0.05, ge=0)
+    weight_decay: float = Field(default=0.05, ge=0, allow_inf_nan=False)
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Part of the updates over which the rate rises; then it falls along a cosine."""
     floor: float = Field(default=0.1, ge=0, le=1)

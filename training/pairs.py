@@ -63,6 +63,8 @@ class PairSet:
     held_out: tuple[Pair, ...] = ()
     neutral: int = 0
     """Pairs of two equal replies, which were left out: no preference is learned from them."""
+    other_splits: int = 0
+    """Pairs of further splits, which were left out."""
 
 
 def read_pairs(source: PairRows, subject: Subject, config: PairFitConfig) -> PairSet:
@@ -76,15 +78,17 @@ def read_pairs(source: PairRows, subject: Subject, config: PairFitConfig) -> Pai
     Raises:
         UnknownNameError: no such file or item set.
         FormatError: a line that is no JSON object.
-        ConfigError: a row without prompt, chosen and rejected; an empty reply, or one that is not
-            one turn; a prompt without the span; a pair that is too long; nothing to train on.
+        ConfigError: a row without prompt, chosen and rejected, or with a split that is a slip; an
+            empty reply, or one that is not one turn; a prompt without the span; a pair that is
+            too long; nothing to train on.
     """
     trained: list[Pair] = []
     held_out: list[Pair] = []
-    neutral = 0
+    neutral = others = 0
     for row, where in _rows(source):
-        split = row.get("split", TRAIN)
+        split = _split(row, where, config)
         if split not in (TRAIN, config.held_out):
+            others += 1
             continue
         if split != TRAIN and len(held_out) == config.held_out_pairs:
             continue
@@ -94,34 +98,49 @@ def read_pairs(source: PairRows, subject: Subject, config: PairFitConfig) -> Pai
         else:
             (trained if split == TRAIN else held_out).append(pair)
     if not trained:
-        raise _nothing(source, neutral)
+        raise _nothing(source, neutral, others)
     if config.shuffle is not None:
         trained = shuffled(trained, config.shuffle)
-    return PairSet(tuple(trained), tuple(held_out), neutral)
+    return PairSet(tuple(trained), tuple(held_out), neutral, others)
 
 
-def count_rows(source: PairRows, config: PairFitConfig) -> tuple[int, int]:
-    """Return how many pairs there are to train on and held out, without a tokenizer.
+def count_rows(source: PairRows, config: PairFitConfig) -> tuple[int, int, int]:
+    """Return how many pairs train, are held out, and are of other splits, without a tokenizer.
 
     Raises:
         UnknownNameError, FormatError, ConfigError: as `read_pairs` for what a file itself shows.
     """
-    counts = {TRAIN: 0, config.held_out: 0}
+    counts, others = {TRAIN: 0, config.held_out: 0}, 0
     for row, where in _rows(source):
+        split = _split(row, where, config)
         (example,) = examples_of("dpo", dict(row), "chat", where)
-        if row.get("split", TRAIN) in counts and example["chosen"] != example["rejected"]:
-            counts[row.get("split", TRAIN)] += 1
+        if split not in counts:
+            others += 1
+        elif example["chosen"] != example["rejected"]:
+            counts[split] += 1
     if not counts[TRAIN]:
-        raise _nothing(source, 0)
-    return counts[TRAIN], min(counts[config.held_out], config.held_out_pairs)
+        raise _nothing(source, 0, others)
+    return counts[TRAIN], min(counts[config.held_out], config.held_out_pairs), others
 
 
-def _nothing(source: PairRows, neutral: int) -> ConfigError:
+def _split(row: Mapping[str, Any], where: str, config: PairFitConfig) -> str:
+    """Return a row's split; one that is not known may be another, but no slip of a known one."""
+    split = row.get("split", TRAIN)
+    if not isinstance(split, str):
+        raise ConfigError(f"{where}: split = {split!r}; a text such as {TRAIN!r} is expected")
+    for known in (TRAIN, config.held_out):
+        if split != known and split.strip().lower() == known.lower():
+            raise ConfigError(f"{where}: split = {split!r}; write {known!r}")
+    return split
+
+
+def _nothing(source: PairRows, neutral: int, others: int) -> ConfigError:
     told = f" ({neutral} are equal)" if neutral else ""
+    besides = f"; {others} pairs are of other splits" if others else ""
     called = repr(str(source)) if isinstance(source, str | Path) else "the rows that were given"
     return ConfigError(
         f"pairs = {called}: no pair of split {TRAIN!r} has two replies that differ{told}, so there "
-        "is nothing to train on"
+        f"is nothing to train on{besides}"
     )
 
 

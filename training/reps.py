@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
-from workbench_training.pair_method import Known, Loss, Marks, Run, VectorMethod
+from workbench_training.pair_method import Known, Loss, Marks, Run, VectorMethod, refuse_no_number
 
 from workbench.registry import METHODS
 
@@ -39,8 +39,10 @@ class RePS(VectorMethod):
         self.factors = factors
 
     def check(self) -> None:
-        if not len(self.factors) or not all(0 < factor < np.inf for factor in self.factors):
-            raise ValueError(f"factors = {self.factors}; expected numbers above 0, one at least")
+        if not isinstance(self.factors, list | tuple) or not self.factors:
+            raise ValueError(f"factors = {self.factors!r}; expected a list of numbers above 0")
+        for factor in self.factors:
+            refuse_no_number("a factor of factors", factor, above=True)
 
     def edited(
         self, h: Float[Tensor, "b t d"], part: Mapping[str, Tensor], marks: Marks

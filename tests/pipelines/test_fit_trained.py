@@ -39,6 +39,7 @@ def test_a_plan_counts_pairs_and_updates(settings, tmp_path):
     done = plan("fit", settings, root=tmp_path / "runs")
     counts = {name: done.result[name] for name in ("pairs", "held_out", "updates")}
     assert counts == {"pairs": 4, "held_out": 2, "updates": 6}
+    assert done.result["other_splits_left_out"] == 0
     assert not done.path.exists()
 
 
@@ -52,6 +53,10 @@ def test_a_plan_counts_pairs_and_updates(settings, tmp_path):
         ({"pairs": "nowhere.jsonl"}, "nowhere"),
         ({"model": "nowhere"}, "nowhere"),
         ({"epoch": 3}, "epochs"),
+        ({"learning_rate": float("inf")}, "learning_rate"),
+        ({"weight_decay": float("inf")}, "weight_decay"),
+        ({"params": {"gamma": "abc"}}, "gamma"),
+        ({"method": "loreft", "params": {"rank": 2.5}}, "rank"),
     ],
 )
 def test_a_plan_refuses_what_the_run_would_refuse(settings, tmp_path, changed, told):
@@ -117,3 +122,8 @@ def test_a_sweep_of_the_recorded_scope_finds_the_margin_that_training_told(
     assert "was trained with scope" not in caplog.text
     sweep(subject, found, readouts=[readout], doses=[1], scope="last", controls=0)
     assert f"was trained with scope '{found.info['scope']}'" in caplog.text
+
+
+def test_workers_are_refused_where_one_model_is_trained(settings, tmp_path):
+    with pytest.raises(ConfigError, match="workers = 3"):
+        carry_out("fit", settings, root=tmp_path, workers=3)

@@ -178,6 +178,11 @@ def test_a_lasso_empties_blocks_of_little_use(subject_of, pair_rows, pair_config
         train_on_pairs(subject_of(), pair_rows(), pair_config(params={"lasso": 100}))
 
 
+def test_a_lasso_that_empties_every_block_has_learned_nothing(subject_of, pair_rows, pair_config):
+    with pytest.raises(ConfigError, match=r"learned nothing.*lower a lasso"):
+        train_on_pairs(subject_of(), pair_rows(4), pair_config(epochs=1, params={"lasso": 1e6}))
+
+
 def test_likelihood_displacement_is_said(subject_of, pair_rows, pair_config, caplog, monkeypatch):
     stock = BiPO.loss
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from workbench_training.bipo import BiPO
 from workbench_training.pair_fit import make_method, train_on_pairs
 from workbench_training.pair_loop import PairLoop, cut, rate_at
 from workbench_training.pairs import read_pairs
@@ -223,8 +224,26 @@ def test_a_loss_that_is_no_number_stops_the_run(make_subject, pair_rows, pair_co
 def test_a_model_with_one_user_span_at_the_top_block_learns_nothing(
     subject_of, pair_rows, pair_config
 ):
-    with pytest.raises(ConfigError, match="learned nothing"):
-        train_on_pairs(subject_of(), pair_rows(), pair_config(layers=[3]))
+    seen = []
+    with pytest.raises(ConfigError, match="span = 'user'; edit blocks below it"):
+        train_on_pairs(
+            subject_of(), pair_rows(), pair_config(layers=[3]), progress=lambda *at: seen.append(at)
+        )
+    assert seen == []
+    train_on_pairs(subject_of(), pair_rows(), pair_config(layers=[3], span="assistant", epochs=1))
+
+
+def test_a_last_update_that_leaves_no_numbers_says_why(
+    subject_of, pair_rows, pair_config, monkeypatch
+):
+    """The vectors were refused as not finite before, without the update or its rate."""
+
+    def blow_up(_method, parameters, _rate):
+        parameters["v"].fill_(float("inf"))
+
+    monkeypatch.setattr(BiPO, "settle", blow_up)
+    with pytest.raises(ConfigError, match=r"update 1 \(rate .*diverged.*lower learning_rate"):
+        train_on_pairs(subject_of(), pair_rows(4), pair_config(epochs=1))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +253,15 @@ def test_a_model_with_one_user_span_at_the_top_block_learns_nothing(
         ({"layers": []}, "at least one"),
         ({"method": "mass_mean"}, "fitted to activations"),
         ({"method": "loreft", "params": {"rank": 0}}, "rank"),
+        ({"method": "loreft", "params": {"rank": 2.5}}, "rank"),
+        ({"method": "loreft", "params": {"rank": True}}, "rank"),
+        ({"params": {"beta": True}}, "beta"),
+        ({"params": {"gamma": "abc"}}, "gamma"),
+        ({"params": {"lasso": None}}, "lasso"),
+        ({"method": "reps", "params": {"factors": 2.0}}, "factors"),
+        ({"method": "reps", "params": {"factors": [True]}}, "factors"),
+        ({"method": "reps", "params": {"factors": "12"}}, "factors"),
+        ({"learning_rate": 1e-2, "params": {"beta": float("inf")}}, "beta"),
         ({"method": "loreft", "params": {"rank": 33}}, "rank"),
         ({"method": "reps", "params": {"factors": []}}, "factors"),
         ({"method": "reps", "params": {"factors": [0]}}, "factors"),

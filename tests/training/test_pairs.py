@@ -67,9 +67,29 @@ def test_splits_limits_and_neutral_rows(subject_of, pair_rows, pair_config, tmp_
     config = pair_config(held_out_pairs=3)
     found = read_pairs(file, subject_of(), config)
     assert (len(found.trained), len(found.held_out), found.neutral) == (5, 3, 2)
-    assert count_rows(file, config) == (5, 3)
+    assert found.other_splits == 2
+    assert count_rows(file, config) == (5, 3, 2)
     other = read_pairs(file, subject_of(), pair_config(held_out="elsewhere"))
-    assert len(other.held_out) == 2
+    assert (len(other.held_out), other.other_splits) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("Train", "'Train'.*write 'train'"),
+        ("TEST", "'TEST'.*write 'test'"),
+        (1, "split = 1; a text"),
+    ],
+)
+def test_a_split_that_is_a_slip_is_refused_by_its_row(
+    split, told, subject_of, pair_rows, pair_config
+):
+    """Such pairs vanished uncounted."""
+    rows = [*pair_rows(3), *pair_rows(1, split=split)]
+    for read in (lambda: read_pairs(rows, subject_of(), pair_config()),
+                 lambda: count_rows(rows, pair_config())):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"pair 4.*{told}"):
+            read()
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def _preview(config: FitTrainedConfig) -> Mapping[str, Any]:
 
     find_model(config)
     make_method(config)
-    trained, held_out = count_rows(config.pairs, config)
+    trained, held_out, others = count_rows(config.pairs, config)
     updates = config.epochs * -(-trained // config.batch_size)
-    return {"pairs": trained, "held_out": held_out, "updates": updates}
+    told = {"pairs": trained, "held_out": held_out, "other_splits_left_out": others}
+    return {**told, "updates": updates}
