@@ -26,8 +26,29 @@ _UNABLE = (
     r" (?:write|help|assist|do|provide|create|fulfill)\b)"
 )
 _REFUSAL = re.compile(_SORRY + _UNABLE, re.IGNORECASE)
+"""At the start of an answer to a question."""
+_CANNOT = (
+    r"i(?: (?:can['\u2019]?t|can ?not|will not|won['\u2019]t)(?: be able to)?"
+    r"|(?:['\u2019]m| am) (?:unable|not able) to)"
+)
+_WRITTEN = r"(?:story|stories|paragraph|passage|text|content|material|request|prompt)"
+_ASKED = (
+    rf"(?:(?:write|create|provide|generate|produce|compose|continue|fulfill?|complete|accommodate)"
+    rf" (?:(?:\w+ ){{0,6}}?{_WRITTEN}\b|th(?:is|at)(?= for you|[.,;!]|$))"
+    r"|help (?:you|with)\b|assist\b|comply\b|do th(?:is|at) for you\b)"
+)
+_NO_STORY = re.compile(
+    rf"{_SORRY}(?:as an (?:ai|artificial intelligence)(?: (?:language )?model| assistant)?,? i\b"
+    rf"|{_CANNOT} {_ASKED})",
+    re.IGNORECASE,
+)
+"""At the start of a story; of what its writer was asked for, since a character too may be unable.
+"""
 _HEADING = re.compile(
-    r"(?:#+ .*|\*\*[^*]+\*\*:?|.{0,120}:|\"[^\"]{0,60}\"|title\b.*)", re.IGNORECASE
+    r"(?:#+(?: .*)?|\*\*[^*]+\*\*:?|title:.*"
+    r"|[*_]*(?:\w+[!,.] )*here(?:['\u2019]s| is| are)\b.{0,120}:[*_]*"
+    r"|.{0,60}\b(?:story|paragraph)\b.{0,60}:)",
+    re.IGNORECASE,
 )
 _TURN = re.compile(
     r"(?m)^[ \t]*[*_]*(Person|AI|Human|Assistant)[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE
@@ -102,7 +123,10 @@ def sift(
 
 
 def body(text: str) -> str:
-    """Return a text without a heading, or a line such as "Here is the story:", before it."""
+    """Return a text without a heading, or a line such as "Here is the story:", before it.
+
+    What merely ends in a colon, or is a quotation, may be the text's own first line.
+    """
     lines = text.strip().split("\n")
     while len(lines) > 1 and (not lines[0].strip() or _HEADING.fullmatch(lines[0].strip())):
         if _TURN.match(lines[0]):
@@ -122,7 +146,8 @@ def renamed(text: str) -> str:
 def _fault(text: str, kind: str, emotion: Emotion | None) -> str:
     if not text:
         return "empty"
-    if _REFUSAL.match(text.rpartition("\nAssistant: ")[2] if kind == EXCHANGE else text):
+    refusal = _NO_STORY if kind == STORY else _REFUSAL
+    if refusal.match(text.rpartition("\nAssistant: ")[2] if kind == EXCHANGE else text):
         return REFUSED
     if emotion is not None and emotion.pattern.search(text):
         return NAMED
