@@ -107,6 +107,40 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path, text, read, message):
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{event} {feels} {mood}",
+            r"stories 0: \{mood\} is no slot; slots are \{event\}, \{feels\}",
+        ),
+        ("{event} {feels} {", "is no template .*written twice"),
+        ("{event} {feels} }", "is no template .*written twice"),
+        ('{event} {feels} like {"a": 1}', r'\{"a": 1\} is no slot'),
+        ("{event} {feels} {}", r"\{\} is no slot"),
+        ("{event} {feels} {0}", r"\{0\} is no slot"),
+        ("{event.x} {feels}", r"\{event.x\} is no slot"),
+        ("{event} {feels:d}", r"\{feels:d\} is no slot"),
+        ("{event} {feels!x}", r"\{feels!x\} is no slot"),
+        ("{{event}} {feels}", r"no slot \{event\} in the text"),
+    ],
+)
+def test_a_template_that_could_not_be_filled_is_refused_where_it_is_read(tmp_path, text, message):
+    path = tmp_path / "own.toml"
+    path.write_text(f"[[stories]]\ntext = '{text}'\n[[dialogues]]\ntext = \"{{subject}}\"")
+    with pytest.raises(ConfigError, match=message):
+        read_templates(path)
+
+
+def test_a_template_may_name_the_emotion_and_hold_braces(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[[stories]]\ntext = "{event} {feels} {name} {{x}}"\n[[dialogues]]\ntext = "{subject}"'
+    )
+    one = story_requests([EMOTIONS["fear"]], [TOPICS["storm"]], templates=read_templates(path))
+    assert one.items[0][0]["content"].endswith("afraid fear {x}")
+
+
 def test_the_trust_items_fall_into_two_equal_halves():
     rows = [json.loads(line) for line in data_path("trust_actions").read_text().splitlines()]
     cells = Counter((row["family"], row["counterpart"], row["half"]) for row in rows)

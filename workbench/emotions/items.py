@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,13 @@ from workbench.errors import ConfigError, unknown
 
 HOME = data_path("trust_actions").parent
 Thing = TypeVar("Thing")
+SLOTS = {
+    "stories": (("event", "feels"), ("name",)),
+    "dialogues": (("subject",), ()),
+    "exchanges": (("subject",), ()),
+}
+"""What a template must have, and what it may have beside."""
+BRACES = "a brace that shall stand in the text is written twice, {{ or }}"
 
 
 @dataclass(frozen=True)
@@ -120,15 +128,26 @@ def read_templates(path: str | Path | None = None) -> PromptFile:
     """Read what a model is told to write; arguments and errors as `read_emotions`."""
     place = HOME / "prompts.toml" if path is None else Path(path)
     found = parse(PromptFile, read_toml(place), str(place))
-    needed = {"stories": ("event", "feels"), "dialogues": ("subject",), "exchanges": ("subject",)}
-    for kind, slots in needed.items():
+    for kind, (needed, more) in SLOTS.items():
         for number, one in enumerate(getattr(found, kind)):
-            missing = [slot for slot in slots if f"{{{slot}}}" not in one.text]
-            if missing:
-                raise ConfigError(
-                    f"{place}, {kind} {number}: no slot {{{missing[0]}}} in the text; add it"
-                )
+            _refuse_slots(one.text, needed, (*needed, *more), f"{place}, {kind} {number}")
     return found
+
+
+def _refuse_slots(text: str, needed: Sequence[str], known: Sequence[str], where: str) -> None:
+    try:
+        parts = [part for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError as error:
+        raise ConfigError(f"{where}: {text!r} is no template ({error}); {BRACES}") from None
+    for _, slot, form, turned in parts:
+        if slot not in known or form or turned:
+            said = "".join(["{", str(slot), *(["!", turned] if turned else []),
+                            *([":", form] if form else []), "}"])  # fmt: skip
+            raise ConfigError(
+                f"{where}: {said} is no slot; slots are {{{'}, {'.join(known)}}}, and {BRACES}"
+            )
+    if missing := [slot for slot in needed if slot not in {part[1] for part in parts}]:
+        raise ConfigError(f"{where}: no slot {{{missing[0]}}} in the text; add it")
 
 
 def choose(
