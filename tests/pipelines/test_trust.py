@@ -125,6 +125,22 @@ def test_a_scope_that_a_matrix_was_not_trained_on_is_told(swept, tmp_path):
     assert "acts on `content`, though it was trained on `user`" in other
 
 
+def test_replies_of_scenarios_that_are_trained_on_are_told(swept, tmp_path):
+    """Neutral rows of training scenarios passed for text that nothing was trained on."""
+    folder, sweep = swept
+    page = "of scenarios whose other pairs are trained on"
+    clean = carry_out("trust", settings(folder, sweep), root=tmp_path)
+    assert clean.result["of_trained_scenarios"] == {"pairs": 0, "neutral replies": 0}
+    assert page not in (clean.path / "report.md").read_text()
+    trained = {**pair_rows()[0], "id": "more", "split": "train"}
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*pair_rows(), trained]))
+    told = carry_out("trust", settings(folder, sweep, pairs=str(file)), root=tmp_path)
+    assert told.result["of_trained_scenarios"] == {"pairs": 2, "neutral replies": 1}
+    assert f"**1 of 1 neutral replies are {page}**" in (told.path / "report.md").read_text()
+    assert f"**2 of 8 pairs are {page}**" in (told.path / "report.md").read_text()
+
+
 def test_what_does_not_belong_together_is_refused(swept, tmp_path):
     folder, sweep = swept
     with pytest.raises(ConfigError, match="matrices has 'other', which no sweep is of"):

@@ -46,6 +46,7 @@ def as_page(found: Judged) -> str:
         f"{first['interval']} (n = {first['n']} {first['unit']}s for all facets). {RULE} A dose "
         "counts in multiples of the matrix; 0 is no edit.",
         _scopes(found),
+        _warned(found),
         "## Margin by dose",
         "At dose 0 the margin itself with its interval over scenarios; elsewhere the paired change "
         "from it.",
@@ -116,6 +117,16 @@ def _scopes(found: Judged) -> str:
         other = f", though it was trained on `{trained}`" if trained not in ("", scope) else ""
         lines.append(f"- {method.replace('_', ' ')} acts on `{scope}`{other}")
     return "\n".join(lines)
+
+
+def _warned(found: Judged) -> str:
+    """Say where what was swept is not of scenarios of its own."""
+    return "\n".join(
+        f"**{seen} of {of} {kind} are of scenarios whose other pairs are trained on**: what they "
+        "say may be too kind; write the corpus again, or give held-out rows other scenarios."
+        for kind, (seen, of) in found.seen.items()
+        if seen
+    )
 
 
 def _by_dose(table: pd.DataFrame, value: str, digits: int) -> list[list[str]]:

@@ -64,6 +64,9 @@ class Judged:
     scopes: Mapping[str, tuple[str, str]]
     """By method: where it acted, and where it was trained to act (nothing if nobody says)."""
     models: tuple[str, ...]
+    seen: Mapping[str, tuple[int, int]]
+    """Of pairs and of neutral replies: how many are of scenarios that pairs to train on have too,
+    and how many there are."""
 
 
 def verb() -> Verb:
@@ -93,7 +96,8 @@ def _body(config: TrustConfig, work: Work) -> Mapping[str, Any]:
     save_frame(pairs, work.run.path / "pairs.parquet")
     write_report(found, work.run.path)
     told = {"methods": list(config.sweeps), "pairs": len(pairs), "rows": len(found.margin)}
-    return {"model": found.models[0], **told}
+    seen = {kind: count for kind, (count, _) in found.seen.items()}
+    return {"model": found.models[0], **told, "of_trained_scenarios": seen}
 
 
 def _preview(config: TrustConfig) -> Mapping[str, Any]:
@@ -142,7 +146,19 @@ def judge(config: TrustConfig) -> Judged:
         blocks=_stacked_blocks(config),
         scopes={m: (_only(frame, "scope"), _trained(config, m)) for m, frame in whole.items()},
         models=models,
+        seen=_seen(config.pairs, told),
     )
+
+
+def _seen(path: str, told: pd.DataFrame) -> dict[str, tuple[int, int]]:
+    """Count what was swept of scenarios whose other pairs are trained on."""
+    from workbench.data.reply_pairs import read_pairs
+
+    trained = {pair.scenario for pair in read_pairs(path) if pair.split == "train"}
+    items = told.drop_duplicates("item")
+    neutral = items["facet"] == "neutral"
+    kinds = {"pairs": items[~neutral], "neutral replies": items[neutral]}
+    return {k: (int(own["scenario"].isin(trained).sum()), len(own)) for k, own in kinds.items()}
 
 
 def transfer(frame: pd.DataFrame, how: How) -> pd.DataFrame:
