@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import panel as pn
 from workbench_apps import cards, downloads, emotions
-from workbench_apps.emotion_reading import read_texts
+from workbench_apps.emotion_reading import SINK, read_texts
 from workbench_apps.emotion_state import EmotionState
 from workbench_apps.live_card import Live, area, no_model, script
 from workbench_apps.tokens import SIDE, Token, quoted, ramp_html, shades, token_html, token_pane
@@ -31,8 +31,6 @@ MOST_ROWS = 12
 """Emotions that are drawn: those by which the texts differ most, or that stand out in one."""
 REACH = 0.95
 """Quantile of the distance from the middle that gets the full color."""
-SINK = 1
-"""Tokens at the start that no mean holds."""
 _SCRIPT = """\
 import workbench as wb
 from workbench.api import load_for_readouts
@@ -115,7 +113,10 @@ class OwnText:
         self.outcome.objects = list(self._parts()) if whole else []
 
     def tokens(self) -> pd.DataFrame:
-        """Return every token along every emotion at the layer on show, in the page's unit."""
+        """Return every token along every emotion at the layer on show, in the page's unit.
+
+        ``token`` is its place in the row that the model reads.
+        """
         entry = self.state.entry()
         assert entry is not None, "what was read belongs to a run"
         names = emotions.vector_names(entry)
@@ -123,12 +124,12 @@ class OwnText:
         frames = []
         for number in sorted(self.found):
             values = np.asarray(self.found[number]["values"])[:, :, row]
-            count = len(values)
+            count, first = len(values), int(self.found[number]["first"])
             frames.append(
                 pd.DataFrame(
                     {
                         "text": NAMES[number],
-                        "token": np.repeat(np.arange(count), len(names)),
+                        "token": np.repeat(np.arange(first, first + count), len(names)),
                         "piece": np.repeat(
                             np.array(self.found[number]["pieces"], object), len(names)
                         ),
@@ -235,7 +236,7 @@ def script_of(model: tuple[str, str | None], vectors: str, layer: int, texts: Se
 
 
 def text_means(tokens: pd.DataFrame) -> pd.DataFrame:
-    """Return each text's mean along each emotion; the first token, a sink, is left out.
+    """Return each text's mean along each emotion; the row's first token, a sink, is left out.
 
     Returns:
         Rows text, emotion, value, n (tokens), unit, interval.

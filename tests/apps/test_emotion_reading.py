@@ -3,7 +3,7 @@
 import emotion_runs
 import numpy as np
 import pytest
-from workbench_apps.emotion_reading import read_texts
+from workbench_apps.emotion_reading import SINK, read_texts
 from workbench_apps.emotion_text import script_of
 
 import workbench as wb
@@ -14,10 +14,10 @@ from workbench.errors import ConfigError, MismatchError
 TEXTS = ["The city is true.", "I send you the rest of it."]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory, tiny_folder):
+@pytest.fixture(scope="module", params=[False, True], ids=["bare", "bos"])
+def made(request, tmp_path_factory, tiny_folder):
     root = tmp_path_factory.mktemp("reading")
-    base = str(tiny_folder(root / "base"))
+    base = str(tiny_folder(root / "base", bos=request.param))
     subject = load_for_readouts(base)
     run = emotion_runs.write_emotions(root / "runs", subject.stamp, base)
     return base, subject, str(run / "emotions.safetensors")
@@ -43,7 +43,8 @@ def test_pieces_join_to_the_text_and_means_are_those_of_a_capture(made):
         assert part["values"].shape == (
             len(part["pieces"]), len(emotion_runs.NAMES), subject.n_layers,
         )  # fmt: skip
-        means = part["values"][1:].mean(axis=0)
+        places = part["first"] + np.arange(len(part["pieces"]))
+        means = part["values"][places >= SINK].mean(axis=0)
         np.testing.assert_allclose(means, directions.project(acts)[:, :, number], atol=1e-4)
 
 
@@ -58,6 +59,15 @@ def test_an_empty_text_is_refused(made):
     base, _, vectors = made
     with pytest.raises(ConfigError):
         told(base, vectors, [" "])
+
+
+def test_a_text_without_a_token_for_the_mean_is_refused(made):
+    base, subject, vectors = made
+    if len(subject.tokenizer("a")["input_ids"]) > 1:  # a token before it is the sink
+        assert len(told(base, vectors, ["a"])[0]["values"]) == 1
+        return
+    with pytest.raises(ConfigError, match="text 1, 'a', is the row's first token alone"):
+        told(base, vectors, ["a"])
 
 
 def test_the_script_prints_each_texts_largest_emotions(made, capsys):

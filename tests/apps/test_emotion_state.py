@@ -85,7 +85,7 @@ def test_a_table_without_a_column_is_named_with_what_to_do(root):
         emotions.similarity_of(state_of(root).entry())
 
 
-def read(state, means, layers=6):
+def read(state, means, layers=6, first=0):
     """What the model's process tells of texts whose tokens all lie at ``means`` (by emotion)."""
     own = OwnText(state)
     own.texts = ["text"] * len(means)
@@ -94,7 +94,8 @@ def read(state, means, layers=6):
             np.array(mean, np.float32)[:, None], (4, len(NAMES), layers)
         ).copy()
         values[0] += 100.0
-        own.found[number] = {"text": number, "pieces": ["The", " end", ".", "\n"], "values": values}
+        pieces = ["The", " end", ".", "\n"]
+        own.found[number] = {"text": number, "first": first, "pieces": pieces, "values": values}
     return own
 
 
@@ -105,6 +106,14 @@ def test_own_text_is_measured_in_the_references_unit_without_the_sink(root):
     )
     assert set(means["n"]) == {3}
     assert stand_out(means, 2) == ["calm", "pride"]
+
+
+def test_a_token_before_the_text_is_the_sink_and_all_of_the_text_counts(root):
+    own = read(state_of(root), [[0.5] * 6], first=1)
+    assert sorted(own.tokens()["token"].unique()) == [1, 2, 3, 4]
+    means = text_means(own.tokens())
+    assert set(means["n"]) == {4}
+    assert means["value"].tolist() == pytest.approx([100 / 4 / 2] * 6)  # the first one counts
 
 
 def test_without_a_reference_two_texts_are_measured_from_their_mean(tmp_path):
