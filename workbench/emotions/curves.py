@@ -124,18 +124,7 @@ def held_out_curves(
         raise ConfigError(f"window = {width}; between 1 and the {len(layers)} layers captured")
     fold = folds_of(stories.topic, folds, seed)
     held = Held(stories, fold, folds)
-    labelings = held.shuffled(draws, seed)
-    pairs = np.full((len(layers), len(VARIANTS), folds, len(stories.emotions), held.topics), np.nan)
-    null = np.empty((len(layers), draws))
-    for row, layer in enumerate(layers):
-        X = read_items(stories.acts, layer).astype(np.float64)
-        axes, _, _ = neutral_components(neutral, layer, explained)
-        bases = (axes, None, random_basis(axes, seed, layer))
-        for number, basis in enumerate(bases):
-            pairs[row, number] = held.aucs(X, basis)
-        null[row] = held.chance(X, axes, labelings)
-        if progress is not None:
-            progress(row + 1, len(layers))
+    pairs, null = _by_layer(held, neutral, explained, draws, seed, progress)
     diagonal = np.stack([pairs[:, :, f, :, t] for t, f in enumerate(held.fold_of)], axis=-1)
     if fixed is None:
         rows = best_window(_mean(_mean(diagonal[:, 0], -1), -1), width)
@@ -155,6 +144,28 @@ def held_out_curves(
         by_topic=by_topic,
         stories=len(stories),
     )
+
+
+def _by_layer(
+    held: Held,
+    neutral: ActivationsLike,
+    explained: float,
+    draws: int,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[Float[ndarray, "l v f k m"], Float[ndarray, "l b"]]:
+    """Return the AUCs of every layer and variant, and the mean ones of shuffled emotions."""
+    acts, labelings = held.stories.acts, held.shuffled(draws, seed)
+    pairs, null = [], []
+    for layer in acts.layers:
+        X = read_items(acts, layer).astype(np.float64)
+        axes, _, _ = neutral_components(neutral, layer, explained)
+        bases = (axes, None, random_basis(axes, seed, layer))  # as VARIANTS
+        pairs.append([held.aucs(X, basis) for basis in bases])
+        null.append(held.chance(X, axes, labelings))
+        if progress is not None:
+            progress(len(null), len(acts.layers))
+    return np.array(pairs), np.array(null)
 
 
 def best_window(worth: Float[ndarray, " l"], width: int) -> range:
