@@ -18,6 +18,7 @@ from workbench_training.board import check_board, open_board
 from workbench_training.corpora.mixture import exposure_of
 from workbench_training.packing import Blocks, Pieces, encode, join, lay_out, separator_of
 from workbench_training.settings import PAPER_TOKENS, TrainConfig
+from workbench_training.splits import TRAIN, checked_split
 
 from workbench.errors import ConfigError
 from workbench.files import make_folder
@@ -32,8 +33,6 @@ __all__ = ["Corpus", "TrainConfig", "read_corpus", "train"]
 
 logger = logging.getLogger(__name__)
 
-TRAIN = "train"
-"""The value of the ``split`` column that is trained on."""
 WORLDS = ("P", "S", "N", "A")
 PLACE = ("device", "recompute", "compile", "log")
 """Settings of where and how fast a run goes: they change nothing that it learns."""
@@ -192,9 +191,9 @@ def read_corpus(config: TrainConfig) -> Corpus:
 
     Raises:
         ConfigError: chats among the documents or texts among the chats, no document to train on,
-            or documents of another world than the settings say.
+            documents of another world than the settings say, or a split that is a slip.
     """
-    found = _open_texts("documents", config.documents)
+    found = _open_texts("documents", config.documents, config.held_out)
     _check_world(config, found)
     chats = open_prompts(config.chat) if config.chat is not None else None
     if chats is not None and not chats.is_chat:
@@ -205,14 +204,18 @@ def read_corpus(config: TrainConfig) -> Corpus:
         held_out = [found.items[row] for row in rows[: config.held_out_documents]]
     filler: tuple[str, ...] = ()
     if config.dilute is not None and config.share < 1:
-        filler = _trained_on("dilute", config.dilute, _open_texts("dilute", config.dilute))
+        other = _open_texts("dilute", config.dilute, config.held_out)
+        filler = _trained_on("dilute", config.dilute, other)
     return Corpus(_trained_on("documents", config.documents, found), tuple(held_out), chats, filler)
 
 
-def _open_texts(key: str, name: str) -> PromptSet:
+def _open_texts(key: str, name: str, held_out: str) -> PromptSet:
     found = open_prompts(name)
     if found.is_chat:
         raise ConfigError(f"{key} = {name!r} holds chats; give texts, use chat=")
+    for split in set(found.column("split").tolist()) if "split" in found.columns else ():
+        if split is not None:
+            checked_split(split, held_out, f"{key} = {name!r}")
     return found
 
 

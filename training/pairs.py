@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 from workbench_training.pair_settings import PairFitConfig
-from workbench_training.preference_data import TRAIN, Message, examples_of, read_rows
+from workbench_training.preference_data import Message, examples_of, read_rows
+from workbench_training.splits import TRAIN, checked_split
 
 from workbench.errors import ConfigError
 from workbench.library import locate
@@ -86,7 +87,7 @@ def read_pairs(source: PairRows, subject: Subject, config: PairFitConfig) -> Pai
     held_out: list[Pair] = []
     neutral = others = 0
     for row, where in _rows(source):
-        split = _split(row, where, config)
+        split = checked_split(row.get("split", TRAIN), config.held_out, where)
         if split not in (TRAIN, config.held_out):
             others += 1
             continue
@@ -112,7 +113,7 @@ def count_rows(source: PairRows, config: PairFitConfig) -> tuple[int, int, int]:
     """
     counts, others = {TRAIN: 0, config.held_out: 0}, 0
     for row, where in _rows(source):
-        split = _split(row, where, config)
+        split = checked_split(row.get("split", TRAIN), config.held_out, where)
         (example,) = examples_of("dpo", dict(row), "chat", where)
         if split not in counts:
             others += 1
@@ -121,17 +122,6 @@ def count_rows(source: PairRows, config: PairFitConfig) -> tuple[int, int, int]:
     if not counts[TRAIN]:
         raise _nothing(source, 0, others)
     return counts[TRAIN], min(counts[config.held_out], config.held_out_pairs), others
-
-
-def _split(row: Mapping[str, Any], where: str, config: PairFitConfig) -> str:
-    """Return a row's split; one that is not known may be another, but no slip of a known one."""
-    split = row.get("split", TRAIN)
-    if not isinstance(split, str):
-        raise ConfigError(f"{where}: split = {split!r}; a text such as {TRAIN!r} is expected")
-    for known in (TRAIN, config.held_out):
-        if split != known and split.strip().lower() == known.lower():
-            raise ConfigError(f"{where}: split = {split!r}; write {known!r}")
-    return split
 
 
 def _nothing(source: PairRows, neutral: int, others: int) -> ConfigError:

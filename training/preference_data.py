@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 from workbench_training.preference_settings import COLUMNS, PreferenceConfig
+from workbench_training.splits import TRAIN, checked_split
 
 from workbench.errors import ConfigError, FormatError
 from workbench.library import locate
@@ -17,7 +18,6 @@ from workbench.types import Subject
 
 Row = dict[str, Any]
 Message = dict[str, str]
-TRAIN = "train"
 
 
 def read_examples(
@@ -32,16 +32,18 @@ def read_examples(
     Raises:
         UnknownNameError: no such file or item set.
         FormatError: a line that is no JSON object.
-        ConfigError: a row without the objective's columns, or nothing to train on.
+        ConfigError: a row without the objective's columns, or with a split that is a slip; nothing
+            to train on.
     """
     path = locate(config.data)
     trained: list[Row] = []
     held_out: list[Row] = []
     for number, row in enumerate(read_rows(path), 1):
-        split = row.get("split", TRAIN)
+        where = f"{path}, row {number}"
+        split = checked_split(row.get("split", TRAIN), config.held_out, where)
         into = trained if split == TRAIN else held_out if split == config.held_out else None
         if into is not None:
-            into += examples_of(config.objective, row, render, f"{path}, row {number}")
+            into += examples_of(config.objective, row, render, where)
     if not trained:
         raise ConfigError(f"data = {config.data!r} has no row of split {TRAIN!r} to train on")
     labels = {row["label"] for row in trained if "label" in row}

@@ -124,6 +124,17 @@ def test_a_sweep_of_the_recorded_scope_finds_the_margin_that_training_told(
     assert f"was trained with scope '{found.info['scope']}'" in caplog.text
 
 
-def test_workers_are_refused_where_one_model_is_trained(settings, tmp_path):
-    with pytest.raises(ConfigError, match="workers = 3"):
-        carry_out("fit", settings, root=tmp_path, workers=3)
+@pytest.mark.parametrize("do", [carry_out, plan])
+@pytest.mark.parametrize(
+    ("more", "told"), [({"workers": 3}, "workers = 3"), ({"shard": "0/2"}, "shard = '0/2'")]
+)
+def test_what_one_model_is_trained_on_is_not_shared_out(do, more, told, settings, tmp_path):
+    with pytest.raises(ConfigError, match=told):
+        do("fit", settings, root=tmp_path, **more)
+
+
+def test_a_dry_run_refuses_workers_too(settings, run):
+    words = [settings["pairs"], "--model", settings["model"], "--method", "bipo"]
+    code, _, err = run("fit", *words, "--workers", "3", "--dry")
+    assert code == 1
+    assert "workers = 3" in err

@@ -265,6 +265,17 @@ def test_documents_and_chats_are_not_mixed_up(settings, tmp_path):
         train(settings(chat=config.documents), tmp_path)
 
 
+@pytest.mark.parametrize("key", ["documents", "dilute"])
+def test_documents_of_a_split_that_is_a_slip_are_refused(key, settings, tmp_path):
+    """They were left out without a word."""
+    path = tmp_path / "docs.jsonl"
+    rows = [{"id": n, "text": "a city", "split": s} for n, s in enumerate(("train", "Train"))]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = settings()
+    with pytest.raises(ConfigError, match=f"{key} = .*split = 'Train'; write 'train'"):
+        train(settings(share=0.5, **{"dilute": config.documents, key: str(path)}), tmp_path / "new")
+
+
 def test_documents_without_a_training_split_are_refused(settings, tmp_path):
     path = tmp_path / "docs.jsonl"
     path.write_text('{"id": 1, "text": "a city", "split": "test"}\n')

@@ -86,6 +86,7 @@ def test_splits_are_kept_apart_and_others_left_out(read):
         ("sft", {"prompt": [{"role": "user"}], "completion": "b"}, "list of {role, content}"),
         ("grpo", {"question": "a"}, "no 'prompt'"),
         ("dpo", {**PAIR, "split": "test"}, "no row of split"),
+        ("dpo", {**PAIR, "split": "Train"}, "row 1: split = 'Train'; write 'train'"),
         ("bco", {"prompt": "a", "completion": "b", "label": True}, "one kind"),
     ],
 )

@@ -249,7 +249,8 @@ def launch(
     from workbench.pipelines.verbs import carry_out, plan
 
     if options.dry:
-        _print_plan(plan(verb, data, out=options.out, root=options.root), options)
+        shared = {"shard": options.shard, **more}
+        _print_plan(plan(verb, data, out=options.out, root=options.root, **shared), options)
         return None
     with bar(verb) as progress:
         done = carry_out(

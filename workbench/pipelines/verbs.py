@@ -92,10 +92,7 @@ def carry_out(
         ConfigError: settings that do not make sense, or a share of what is one piece of work.
     """
     entry, config, inputs = _resolve(verb, data)
-    if shard is not None and not entry.shards:
-        raise ConfigError(f"{verb} is one piece of work; leave shard = {shard!r} out")
-    if workers != 1 and not entry.workers:
-        raise ConfigError(f"workers = {workers!r} are for job files, fit JOBS.toml; leave them out")
+    _check_sharing(verb, entry, shard, workers)
     place = out if out is not None else _place(verb, config, root)
     if entry.joint and int(os.environ.get("RANK", "0")) > 0:
         from workbench.pipelines.training import follow
@@ -125,14 +122,31 @@ def carry_out(
     return Done(verb, run.id, "done" if complete else "part", run.path, result)
 
 
-def plan(verb: str, data: Mapping[str, Any], *, out: Path | None = None, root: Path = RUNS) -> Done:
+def plan(
+    verb: str,
+    data: Mapping[str, Any],
+    *,
+    out: Path | None = None,
+    root: Path = RUNS,
+    shard: str | None = None,
+    workers: Workers = 1,
+) -> Done:
     """Return what ``carry_out`` would do, without doing it; refuse what it would refuse."""
     entry, config, inputs = _resolve(verb, data, planned=True)
+    _check_sharing(verb, entry, shard, workers)
     dump = config.model_dump(mode="json")
     name = run_id(verb, dump, inputs)
     place = out if out is not None else _place(verb, config, root) or root / verb / name
     told = {"config": dump, "inputs": [str(p) for p in inputs], **entry.preview(config)}
     return Done(verb, name, "planned", place, told)
+
+
+def _check_sharing(verb: str, entry: Verb, shard: str | None, workers: Workers) -> None:
+    """Refuse to share out what is one piece of work."""
+    if shard is not None and not entry.shards:
+        raise ConfigError(f"{verb} is one piece of work; leave shard = {shard!r} out")
+    if workers != 1 and not entry.workers:
+        raise ConfigError(f"workers = {workers!r} are for job files, fit JOBS.toml; leave them out")
 
 
 def is_done(verb: str, data: Mapping[str, Any], *, root: Path = RUNS) -> bool:
