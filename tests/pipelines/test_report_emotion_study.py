@@ -10,8 +10,8 @@ from workbench.pipelines.verb import Done
 
 GAP = {
     "window": "peak", "layer": 2, "random95": 1.0, "matched95": 0.8, "seed_gap": 1.2,
-    "item_low": 1.9, "item_high": 2.1, "interval": "95% t over seeds", "n": 3, "unit": "seed", "high_condition": "A",
-    "low_condition": "P", "reads": True,
+    "item_low": 1.9, "item_high": 2.1, "interval": "95% t over seeds", "n": 3, "unit": "seed",
+    "high_condition": "A", "low_condition": "P", "reads": True,
 }  # fmt: skip
 
 
