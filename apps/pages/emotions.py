@@ -105,7 +105,7 @@ class EmotionView:
             title="One emotion against the rest",
         )  # fmt: skip
         window = emotions.window_of(entry)
-        blocks = f"Shaded: the blocks chosen, {window[0]} to {window[-1]}. " if window else ""
+        blocks = f"Shaded: the window, blocks {window[0]} to {window[-1]}. " if window else ""
         dashed = (
             "Dashed: as many random directions removed in place of the neutral components. "
             if len(control)

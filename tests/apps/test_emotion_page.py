@@ -31,7 +31,7 @@ def test_likeness_layers_valence_and_profiles_show_what_was_planted(served, open
     settled(page, "6 emotions at layer 3; first component with valence r = +0.97")
     assert "cosines of 6 emotions" in drawn(page, "Cosines at layer 3").get_attribute("aria-label")
     assert "anger 0.90 at layer 3" in drawn(page, "One emotion").get_attribute("aria-label")
-    settled(page, "Shaded: the blocks chosen, 2 to 4")
+    settled(page, "Shaded: the window, blocks 2 to 4")
     page.get_by_role("cell", name="arousal").wait_for()
     assert "6 emotions, 2 models" in drawn(page, "each emotion's own").get_attribute("aria-label")
     page.get_by_role("row", name=re.compile(r"joy 3 -1\.00 .* ±0\.40 \(beyond\) ±1\.15")).wait_for()
