@@ -208,7 +208,7 @@ print("said", [processes.shared(word * (processes.rank() + 1), cpu=True) for wor
 
 @pytest.mark.thorough
 def test_processes_end_the_threads_that_talk_before_python_is_torn_down():
-    """A thread that frees a tensor later aborts a process whose work is done: one in 96 here."""
+    """A thread that frees a tensor later aborts a process whose work is done: two in 96 here."""
     for out in ended(launched(["-c", TALK])):
         assert out.splitlines() == ["said ['a', 'b']", "left []"]
 
