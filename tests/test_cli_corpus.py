@@ -24,6 +24,13 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_setting_that_another_kind_has_is_refused_with_the_kind_and_what_it_has(run):
+    code, _, err = run("corpus", "trust_pairs", "--workers", "2", "--dry")
+    assert code == 1
+    assert "corpus with kind=trust_pairs: unknown key 'workers'" in err
+    assert "known: kind, pairs, neutral, test" in err
+
+
 @pytest.mark.thorough
 def test_quartets_of_the_package_s_grammar_pass_the_checks_and_are_listed(run, tmp_path):
     settings = tmp_path / "CORPUS.toml"

@@ -14,7 +14,9 @@ class Settings(Config):
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one():
-    with pytest.raises(ConfigError, match=r"here: unknown key 'dosis'; did you mean 'dose'\?"):
+    with pytest.raises(
+        ConfigError, match=r"here: unknown key 'dosis'; did you mean 'dose'\? known: "
+    ):
         parse(Settings, {"layers": [1], "dosis": 2.0}, "here")
 
 

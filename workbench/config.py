@@ -79,10 +79,8 @@ def _explain(model: type[Config], error: dict[str, Any]) -> str:
     where = ".".join(str(part) for part in error["loc"]) or "(whole)"
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(error["loc"][-1]), list(model.model_fields), n=1)
-        hint = (
-            f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(model.model_fields)}"
-        )
-        return f"unknown key {where!r}{hint}"
+        hint = f" did you mean {near[0]!r}?" if near else ""
+        return f"unknown key {where!r};{hint} known: {', '.join(model.model_fields)}"
     if error["type"] == "missing":
         return f"key {where!r} is missing"
     return f"{where} = {error['input']!r}: {error['msg']}"

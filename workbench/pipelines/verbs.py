@@ -164,7 +164,7 @@ def _resolve(
     verb: str, data: Mapping[str, Any], *, planned: bool = False
 ) -> tuple[Verb, Config, list[Path]]:
     entry = verb_of(verb, data)
-    config = parse(entry.config, data, verb)
+    config = parse(entry.config, data, _told(verb, data))
     inputs = entry.planned if planned and entry.planned is not None else entry.inputs
     return entry, config, list(inputs(config))
 
@@ -182,10 +182,21 @@ def verb_of(name: str, data: Mapping[str, Any]) -> Verb:
     """
     if name not in VERBS:
         raise unknown("verb", name, VERBS)
-    found = (place for (verb, key), place in VARIANTS.items() if verb == name and _holds(data, key))
-    module, _, function = next(found, VERBS[name]).partition(":")
+    key = _variant(name, data)
+    module, _, function = (VERBS[name] if key is None else VARIANTS[name, key]).partition(":")
     made: Verb = getattr(import_module(f"workbench.pipelines.{module}"), function)()
     return made
+
+
+def _variant(name: str, data: Mapping[str, Any]) -> str | None:
+    """Return the key that makes another verb of this one, None where none does."""
+    return next((key for verb, key in VARIANTS if verb == name and _holds(data, key)), None)
+
+
+def _told(name: str, data: Mapping[str, Any]) -> str:
+    """Name a verb for a message, with what made another of it."""
+    key = _variant(name, data)
+    return name if key is None else f"{name} with {key}"
 
 
 def _holds(data: Mapping[str, Any], key: str) -> bool:
