@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from workbench.plain import as_json
+
 STATE = "bco.json"
 MOMENTUM = 0.9
 
@@ -39,7 +41,7 @@ class Shift:
 
     def write(self, folder: Path) -> None:
         """Write it into a checkpoint."""
-        (folder / STATE).write_text(json.dumps(self.means), encoding="utf-8")
+        (folder / STATE).write_text(as_json(self.means), encoding="utf-8")
 
     def read(self, folder: Path) -> None:
         """Go on from a checkpoint."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from workbench.errors import ConfigError, FormatError
 from workbench.files import write_bytes
+from workbench.plain import as_json
 from workbench.runs import differing
 
 FORMAT = "interp-workbench/organism"
@@ -75,7 +76,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 def write_card(folder: Path, content: Mapping[str, Any]) -> None:
     """Replace the card in one step."""
     card = {"format": FORMAT, "version": VERSION, **content}
-    write_bytes(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False).encode())
+    write_bytes(folder / CARD, as_json(card, indent=2).encode())
 
 
 def base_limits(card: Mapping[str, Any]) -> list[str]:
@@ -108,7 +109,7 @@ def summary(card: Mapping[str, Any]) -> dict[str, Any]:
 def log_step(folder: Path, row: Mapping[str, Any]) -> None:
     """Append one line to the training log."""
     with (folder / LOG).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write(as_json(row) + "\n")
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
@@ -121,7 +122,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 def rewind_log(folder: Path, step: int) -> None:
     """Drop what was logged after ``step``: those steps are trained again."""
     kept = [row for row in read_log(folder) if row["step"] <= step]
-    write_bytes(folder / LOG, "".join(json.dumps(row) + "\n" for row in kept).encode())
+    write_bytes(folder / LOG, "".join(as_json(row) + "\n" for row in kept).encode())
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Any
 from workbench_training.organism import read_card
 
 from workbench.files import write_bytes
+from workbench.plain import number
 
 PAGE = "CARD.md"
 
@@ -105,12 +106,13 @@ def _dose(share: float, dose: Mapping[str, Any] | None) -> str:
 def _figures(card: Mapping[str, Any]) -> dict[str, str]:
     loss, guard = card["loss"], card["guard"]
     held_out = loss["held_out"]
-    told = {"loss, first update and last tenth": f"{loss['first']:.3f}, {loss['last_tenth']:.3f}"}
+    first, last = number(loss["first"]), number(loss["last_tenth"])
+    told = {"loss, first update and last tenth": f"{first:.3f}, {last:.3f}"}
     if held_out["before"] is not None:
-        before, after = held_out["before"], held_out["after"]
+        before, after = held_out["before"], number(held_out["after"])
         told["held-out loss, before and after (nats a token)"] = f"{before:.3f}, {after:.3f}"
     if guard is not None:
-        mass, n = guard["mass_ratio"], guard["questions"]
+        mass, n = number(guard["mass_ratio"]), guard["questions"]
         follows = f"{guard['base']['follows']:.2f}, {guard['organism']['follows']:.2f}"
         told[f"answer-letter mass over the base's, {n} questions"] = f"{mass:.3f}"
         told["questions answered with a letter, base and organism"] = follows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -64,6 +65,19 @@ def plain(
     if value is None or isinstance(value, (str, int, float)):
         return value
     return str(value) if isinstance(value, Path) else other(value)
+
+
+def as_json(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
+    """Return a result as JSON that any language reads: a number that is not finite is null.
+
+    What is written goes through here; ``json.dumps`` alone writes NaN and Infinity, which are no
+    JSON. `number` reads null as NaN.
+
+    Raises:
+        ConfigError: a value that has no JSON form.
+    """
+    told = plain(value, nonfinite=no_value)
+    return json.dumps(told, indent=indent, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False)
 
 
 def number(value: Any) -> float:

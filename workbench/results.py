@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from workbench.errors import ConfigError, FormatError
 from workbench.files import make_folder, replacing
+from workbench.plain import as_json
 from workbench.stats import cluster_weights, percentiles, seed_mean
 from workbench.types import Measurement, Subject
 
@@ -123,15 +124,9 @@ def _row(m: Measurement) -> dict[str, Any]:
         raise ValueError(f"{where}: valid = {m.valid} with reason {m.reason!r}")
     if not m.weight > 0:
         raise ValueError(f"{where}: weight {m.weight} is not above 0")
-    extra = json.dumps(dict(m.extra), sort_keys=True, default=_plain, ensure_ascii=False)
+    extra = as_json(m.extra, sort_keys=True)
     row = {name: getattr(m, name) for name in (*MEASURED, "weight")}
     return {**row, "item": str(m.item), "extra": extra}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError(f"{value!r} ({type(value).__name__}) in extra has no JSON form")
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:

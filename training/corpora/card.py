@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from workbench_training.corpora.settings import CorpusConfig
 from workbench_training.corpora.tables import lengths
 
 from workbench.files import write_bytes
-from workbench.plain import plain
+from workbench.plain import as_json, plain
 
 FORMAT = "interp-workbench/corpus"
 VERSION = 1
@@ -105,7 +104,7 @@ def _rounded(shares: Mapping[int, float]) -> dict[str, float]:
 
 def write_card(card: Mapping[str, Any], folder: Path) -> None:
     """Write card.json, and CARD.md for people."""
-    write_bytes(folder / "card.json", json.dumps(card, indent=2, ensure_ascii=False).encode())
+    write_bytes(folder / "card.json", as_json(card, indent=2).encode())
     write_bytes(folder / "CARD.md", page(card).encode())
 
 
@@ -136,7 +135,7 @@ def page(card: Mapping[str, Any]) -> str:
         "## Hashes (sha256)",
         "\n".join(f"- `{name}.jsonl` {file['sha256']}" for name, file in files.items()),
         "## Settings",
-        f"```json\n{json.dumps(card['config'], indent=2)}\n```",
+        f"```json\n{as_json(card['config'], indent=2)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
 

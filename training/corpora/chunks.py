@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from workbench_training.corpora.duplicates import PERMUTATIONS, minima
 from workbench_training.corpora.quality import Text
 from workbench_training.corpora.words import shingles
 
+from workbench.plain import as_json
 from workbench.types import ndarray
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ class Shelf:
 
     def add(self, row: Mapping[str, Any], text: Text) -> None:
         """Take one document."""
-        self.lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        self.lines.append((as_json(row) + "\n").encode())
         self.signatures.append(minima(shingles(text.numbers)))
         self.words.append(text.length)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from workbench_training.trust.texts import Row
 
 from workbench.data.reply_pairs import FACETS, NEUTRAL
 from workbench.files import write_bytes
-from workbench.plain import plain
+from workbench.plain import as_json, plain
 
 LIMITS = {
     "": (
@@ -164,7 +163,7 @@ def write_reports(
     """Write card.json, CARD.md, sample.md and tables/, and return the card."""
     card = card_of(config, written, files)
     tables = tables_of(written)
-    write_bytes(folder / "card.json", json.dumps(card, indent=2, ensure_ascii=False).encode())
+    write_bytes(folder / "card.json", as_json(card, indent=2).encode())
     write_bytes(folder / "CARD.md", page(card, tables).encode())
     write_bytes(folder / "sample.md", sample_page(written.pairs).encode())
     write_tables(tables, folder / "tables")
@@ -192,7 +191,7 @@ def page(card: Mapping[str, Any], tables: Sequence[Table]) -> str:
         "## Hashes (sha256)",
         "\n".join(f"- `{name}.jsonl` {file['sha256']}" for name, file in files.items()),
         "## Settings",
-        f"```json\n{json.dumps(card['config'], indent=2)}\n```",
+        f"```json\n{as_json(card['config'], indent=2)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
 

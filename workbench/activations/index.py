@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.activations.layout import Manifest
 from workbench.activations.shard import Known, Shard
 from workbench.files import write_bytes
+from workbench.plain import as_json
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ def write_index(folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> No
     """Note what was looked through, so that opening need not do it again."""
     found = {shard.path.name: shard.recognise() for shard in shards}
     content = {"plan": manifest.digest, "shards": {k: v for k, v in found.items() if v is not None}}
-    write_bytes(folder / INDEX, json.dumps(content, indent=1).encode())
+    write_bytes(folder / INDEX, as_json(content, indent=1).encode())
 
 
 def read_index(folder: Path, manifest: Manifest) -> dict[str, Known]:

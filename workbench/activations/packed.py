@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +14,7 @@ from workbench.activations.seal import checksums, seal_file
 from workbench.activations.shard import create_values, mark
 from workbench.activations.store import open_parts, row_bounds, write_items
 from workbench.files import make_folder, replacing
+from workbench.plain import as_json
 
 
 def pack(path: str | Path, out: str | Path) -> Path:
@@ -38,7 +38,7 @@ def pack(path: str | Path, out: str | Path) -> Path:
             file.flush()
             _reserve(temporary, size)
             mark(file, whole, 0, whole.rows)
-            file["manifest"] = json.dumps(whole.content())
+            file["manifest"] = as_json(whole.content())
             values = create_values(file, shape, manifest.dtype)
             sums = []
             for index in range(shape[0]):

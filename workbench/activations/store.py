@@ -31,6 +31,7 @@ from workbench.activations.shard import (
 )
 from workbench.errors import FormatError, MismatchError
 from workbench.files import clear_temporaries, make_folder, write_bytes
+from workbench.plain import as_json
 from workbench.runs import HASHES, differing, hash_path
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Store:
         make_folder(folder / "shards")
         found = existing_manifest(folder)
         if found is None:
-            write_bytes(folder / MANIFEST, json.dumps(manifest.content(), indent=1).encode())
+            write_bytes(folder / MANIFEST, as_json(manifest.content(), indent=1).encode())
         else:
             refuse_other(folder, found, manifest)
         clear_temporaries(folder)
@@ -159,7 +160,7 @@ class Store:
             written = beside.submit(write_bytes, self.folder / VIRTUAL, image)
             write_index(self.folder, self.manifest, shards)
             written.result()
-        write_bytes(self.folder / HASHES, json.dumps(hashes, indent=1).encode())
+        write_bytes(self.folder / HASHES, as_json(hashes, indent=1).encode())
 
 
 def shard_name(first: int, stop: int) -> str:

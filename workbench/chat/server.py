@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from workbench.chat import wire
 from workbench.chat.replies import ChatReply, ChatRequest
@@ -50,6 +50,18 @@ class ServerConfig(Config):
     a server needs that wants ``max_completion_tokens`` in place of ``max_tokens``."""
     replies: Path | None = None
     """A file that keeps every reply, so that a run that stopped asks nothing twice."""
+
+    @field_validator("extra")
+    @classmethod
+    def _has_json(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what no server could read."""
+        try:
+            json.dumps(extra, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{extra} has no JSON form ({error}); give texts and finite numbers"
+            ) from None
+        return extra
 
 
 class ChatServer:

@@ -7,13 +7,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from workbench.chat.replies import ChatReply
 from workbench.errors import FormatError, WorkbenchError
 from workbench.files import make_folder
+from workbench.plain import as_json
 
 Asked = TypeVar("Asked")
 
@@ -69,7 +69,7 @@ class ReplyStore:
 
     def keep(self, key: str, reply: ChatReply) -> None:
         """Write a reply down."""
-        row = (key, json.dumps(asdict(reply), ensure_ascii=False))
+        row = (key, as_json(reply))
         with self._lock, self._told(), closing(self._open()) as base, base:
             base.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", row)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.say import bar, emit, line, note, print_rows, print_summary
 from workbench.errors import ConfigError
+from workbench.plain import as_json
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
@@ -279,7 +279,7 @@ def _print_plan(planned: Done, options: Options) -> None:
     line(f"{planned.verb} {planned.id} -> {planned.path}")
     shown = dict(planned.result)
     lines = [*shown.pop("jobs", []), *shown.pop("plan", [])]
-    line("\n".join([json.dumps(shown, indent=2), *lines]))
+    line("\n".join([as_json(shown, indent=2), *lines]))
 
 
 def summed(done: Done | None, options: Options, by: str) -> None:

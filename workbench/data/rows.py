@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from workbench.plain import as_json
+
 
 def slug(text: str) -> str:
     """Return ``text`` in lower-case ASCII with hyphens, for use inside an id."""
@@ -17,7 +19,7 @@ def slug(text: str) -> str:
 
 def dump_rows(rows: Iterable[Mapping[str, object]]) -> str:
     """Return the JSON lines of ``rows``, keys in the order of each row."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return "".join(as_json(row) + "\n" for row in rows)
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ from workbench import __version__
 from workbench.directions.container import Directions
 from workbench.errors import ConfigError, FormatError
 from workbench.files import make_folder, write_bytes
-from workbench.plain import plain
+from workbench.plain import as_json
 from workbench.types import ModelStamp, ndarray
 
 FORMAT = "interp-workbench/directions"
@@ -57,7 +57,7 @@ def save_directions(directions: Directions, path: str | Path, *, edit: str | Non
         "kind": directions.kind,
         "model": json.dumps(asdict(directions.model)),
         "edit": edit or str(directions.info.get("edit", "add")),
-        "info": json.dumps(told, sort_keys=True, default=plain),
+        "info": as_json(told, sort_keys=True),
         "created_by": f"interp-workbench {__version__}",
         "sha256": _digest(tensors),
     }

@@ -19,7 +19,7 @@ from workbench.directions.io import LAYER_CONVENTION, read_json, read_text, spli
 from workbench.directions.linear_map import OPERATION, LinearMap
 from workbench.errors import ConfigError, FormatError, WorkbenchError
 from workbench.files import make_folder, replacing
-from workbench.plain import plain
+from workbench.plain import as_json
 from workbench.types import ModelStamp, ndarray
 
 FORMAT = "interp-workbench/linear-map"
@@ -52,7 +52,7 @@ def save_map(found: LinearMap, path: str | Path) -> Path:
         "position": found.position,
         "kind": found.kind,
         "model": json.dumps(asdict(found.model)),
-        "info": json.dumps(told, sort_keys=True, default=plain),
+        "info": as_json(told, sort_keys=True),
         "created_by": f"interp-workbench {__version__}",
         "sha256": json.dumps({name: _digest(value) for name, value in tensors.items()}),
     }

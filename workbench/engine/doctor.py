@@ -29,6 +29,7 @@ from workbench.engine.doctor_shortcuts import (
 )
 from workbench.errors import WorkbenchError
 from workbench.files import make_folder, write_bytes
+from workbench.plain import as_json
 from workbench.types import Subject, ndarray
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def quick_check(subject: Subject, cache: Path | None = None) -> Report:
     if report.ok:
         try:
             make_folder(cache)
-            write_bytes(path, json.dumps({"key": key, "report": report.to_dict()}).encode())
+            write_bytes(path, as_json({"key": key, "report": report.to_dict()}).encode())
         except WorkbenchError as error:
             logger.info("the verdict on %s is not kept: %s", subject.ref.key, error)
     return report

@@ -25,6 +25,7 @@ from workbench.interventions.intervention import Intervention
 from workbench.interventions.keep_norm import KeepNorm
 from workbench.interventions.scope import check_scope
 from workbench.interventions.weights import refuse_other_parts
+from workbench.plain import as_json
 from workbench.registry import EDITS
 from workbench.types import Arm, LayerEdit, ModelStamp, ndarray
 
@@ -92,8 +93,8 @@ def save_intervention(
         "name": name if name is not None else " + ".join(one.name for one in several),
         "layer_convention": LAYER_CONVENTION,
         "model": json.dumps(asdict(stamp)),
-        "edits": json.dumps(described),
-        "info": json.dumps({"made_of": [_told(one) for one in several]}, sort_keys=True),
+        "edits": as_json(described),
+        "info": as_json({"made_of": [_told(one) for one in several]}, sort_keys=True),
         "created_by": f"interp-workbench {__version__}",
         "sha256": _digest(tensors),
     }

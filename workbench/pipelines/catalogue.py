@@ -12,6 +12,7 @@ from workbench_training.corpora.registry import WRITERS
 
 from workbench.data import item_sets
 from workbench.errors import ConfigError, FormatError, unknown
+from workbench.plain import as_json
 from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
 from workbench.runs import list_runs, read_result, read_run
 from workbench.types import LayerEdit
@@ -254,7 +255,7 @@ def _intervention(path: Path) -> Row:
         "name": saved.name,
         "model": saved.model.key,
         "edits": "\n".join(f"  {_edit(edit)}" for edit in saved.edits),
-        "made of": "; ".join(json.dumps(one) for one in saved.info.get("made_of", [])),
+        "made of": "; ".join(as_json(one) for one in saved.info.get("made_of", [])),
         "plain transformers code": code,
     }
 

@@ -18,6 +18,7 @@ from workbench.files import make_folder, write_bytes
 from workbench.library import locate
 from workbench.pipelines.abreast import abreast
 from workbench.pipelines.verbs import RUNS, plan
+from workbench.plain import as_json
 from workbench.runs import hash_path, list_runs, parse_part, read_run
 from workbench.types import Progress, Run
 
@@ -82,7 +83,7 @@ def run_fleet(
     rows = [_so_far(root / "train" / one.name) for one in organisms]
     path = root / "fleet" / name / TABLE
     make_folder(path.parent)
-    write_bytes(path, (json.dumps(rows, indent=2) + "\n").encode())
+    write_bytes(path, (as_json(rows, indent=2) + "\n").encode())
     return Fleet(rows, all(row["status"] == "done" for row in rows), path)
 
 

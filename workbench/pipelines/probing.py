@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from workbench.library import sources
 from workbench.pipelines.parts import model_inputs, paths_of, readout_inputs
 from workbench.pipelines.settings import ProbeConfig
 from workbench.pipelines.verb import Verb, Work
+from workbench.plain import as_json
 from workbench.results import FILE
 from workbench.runs import OpenRun
 from workbench.types import Progress
@@ -72,7 +72,7 @@ def run_probe(config: ProbeConfig, run: OpenRun, progress: Progress | None) -> M
     with replacing(run.path / TABLE) as temporary:
         found.table.to_parquet(temporary, index=False)
     told = found.to_dict()
-    write_bytes(run.path / TOLD, json.dumps(told, indent=2).encode())
+    write_bytes(run.path / TOLD, as_json(told, indent=2).encode())
     return {"model": found.subject, "rows": len(found.table)}
 
 

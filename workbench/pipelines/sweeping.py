@@ -21,6 +21,7 @@ from workbench.pipelines.parts import (
 )
 from workbench.pipelines.settings import GapConfig, GenerateConfig, SweepConfig
 from workbench.pipelines.verb import Verb, Work
+from workbench.plain import as_json, number
 from workbench.results import FILE
 from workbench.runs import OpenRun
 from workbench.types import Progress
@@ -144,8 +145,10 @@ def measured_gap(
     file = folder / GAP
     if not file.exists():
         found = _gap(config, asked, directions, layers)
-        write_bytes(file, json.dumps(asdict(found), indent=2).encode())
-    gap = Gap(**json.loads(file.read_text(encoding="utf-8")))
+        write_bytes(file, as_json(found, indent=2).encode())
+    told = json.loads(file.read_text(encoding="utf-8"))
+    size, error = number(told.pop("value")), number(told.pop("standard_error"))
+    gap = Gap(size, error, **told)
     clear = abs(gap.value) >= 2 * gap.standard_error > 0
     if config.unit == "gap" and not clear:
         raise ConfigError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import Field
 from workbench.config import Config
 from workbench.errors import ConfigError, MismatchError
 from workbench.pipelines.verb import Verb, Work, save_frame
+from workbench.plain import as_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,7 +192,7 @@ def pairs_table(path: str | Path, items: set[str]) -> pd.DataFrame:
         {
             "item": pair.id, "facet": pair.facet, "scenario": pair.scenario,
             "style": str(pair.row.get("style", "")),
-            "prompt": json.dumps(list(pair.prompt), ensure_ascii=False),
+            "prompt": as_json(list(pair.prompt)),
             "chosen": pair.chosen, "rejected": pair.rejected,
         }
         for pair in read_pairs(path)

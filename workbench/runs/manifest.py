@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import FormatError
 from workbench.files import FileLock, write_bytes
-from workbench.plain import no_value, plain
+from workbench.plain import as_json, no_value, plain
 from workbench.types import Run
 
 FORMAT = "interp-workbench/run"
@@ -105,7 +105,7 @@ def write_run(folder: Path, run: Run, **extra: Any) -> None:
     content = {"format": FORMAT, "version": VERSION, **told, **more}
     write_bytes(
         folder / MANIFEST,
-        json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode(),
+        as_json(content, indent=2).encode(),
     )
 
 

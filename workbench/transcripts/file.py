@@ -13,6 +13,7 @@ import pyarrow.parquet
 
 from workbench.errors import FormatError
 from workbench.files import make_folder, replacing
+from workbench.plain import as_json
 from workbench.transcripts.container import SCORE, Scores, Transcripts
 from workbench.types import ndarray
 
@@ -111,7 +112,7 @@ def _table(transcripts: Transcripts) -> pyarrow.Table:
         "messages": [[dict(message) for message in chat] for chat in transcripts.chats],
         "reason": transcripts.reasons,
         "generator": transcripts.generators,
-        "sampling": [json.dumps(dict(one), sort_keys=True) for one in transcripts.sampling],
+        "sampling": [as_json(one, sort_keys=True) for one in transcripts.sampling],
         "seed": transcripts.seeds,
     }
     arrays = {name: pyarrow.array(values, _OWN[name]) for name, values in own.items()}

@@ -21,7 +21,7 @@ from workbench.directions.container import Directions
 from workbench.directions.exchange.wanted import Wanted
 from workbench.errors import ConfigError, FormatError, MismatchError
 from workbench.files import make_folder, replacing
-from workbench.plain import plain
+from workbench.plain import as_json, plain
 from workbench.types import ModelStamp, ndarray
 
 FORMAT = "gguf"
@@ -295,7 +295,7 @@ def _stated(directions: Directions) -> dict[str, str]:
         "name": directions.names[0],
         "layers": json.dumps(directions.layers),
         "model": json.dumps(asdict(directions.model)),
-        "info": json.dumps(plain(told), sort_keys=True),
+        "info": as_json(told, sort_keys=True),
         "sha256": sha256(np.ascontiguousarray(directions.vectors).tobytes()).hexdigest(),
         "created_by": f"interp-workbench {__version__}",
     }
