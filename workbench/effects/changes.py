@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from workbench.effects.curves import CURVE, How, band, curves, interval, means, pair, swept, zero_of
-from workbench.effects.guards import ARM, GUARDS, MIN_MASS, Guard, guarded
+from workbench.effects.arms import Arms, arms_of, intervals
+from workbench.effects.curves import CURVE, How, band
+from workbench.effects.guards import GUARDS, MIN_MASS, Guard
 
 CHANGES = (
     *(*CURVE, "control", "dose", "n", "unit", "value", "change", "low", "high", "interval"),
@@ -44,41 +44,25 @@ def changes(
         ConfigError: no rows with a dose, no such unit, or a curve without its zero dose.
     """
     how = how or How()
-    table = swept(frame, how)
-    rows: list[dict[str, Any]] = []
-    for label, curve in curves(table):
-        zero = zero_of(label, curve)
-        arms = curve.groupby(["control", "dose"], sort=True, dropna=False)
-        own = [
-            {**label, "control": control, "dose": dose, **_change(arm, zero, how), **_shift(arm)}
-            for (control, dose), arm in arms
-        ]
-        rows += _with_bands(own, how.level)
-    found = pd.DataFrame(rows, columns=[name for name in CHANGES if name != "guarded"])
-    kept = guarded(table, min_mass, guards).rename("guarded").reset_index()
-    return found.merge(kept, on=list(ARM), how="left", validate="m:1")[list(CHANGES)]
+    return told_changes(arms_of(frame, min_mass, guards, how), how)
 
 
-def _change(arm: pd.DataFrame, zero: pd.Series[Any], how: How) -> dict[str, Any]:
-    paired = pair(means(arm), zero)
-    told = interval(paired.difference, paired.seeds, how, "change")
-    return {**told, "value": paired.value, "n_lost": paired.lost}
+def told_changes(arms: Arms, how: How) -> pd.DataFrame:
+    """Return the columns ``CHANGES`` of arms that are paired already."""
+    samples = dict(arms.samples(arms.pairs, ["arm"], "change"))
+    nothing = (np.empty(0), 0)
+    drawn = [samples.get((arm,), nothing) for arm in arms.told.index]
+    told = pd.DataFrame(intervals(drawn, how, "change"), index=arms.told.index)
+    found = arms.told.drop(columns="change").join(told)
+    return _with_bands(found, how.level)[list(CHANGES)]
 
 
-def _shift(arm: pd.DataFrame) -> dict[str, float]:
-    realised = float(arm["realised"].mean())
-    gap = float((arm["dose_raw"] / arm["dose_gap"].where(arm["dose_gap"] != 0)).mean())
-    return {"mass": float(arm["mass"].mean()), "realised": realised, "realised_gap": realised / gap}
-
-
-def _with_bands(rows: list[dict[str, Any]], level: float) -> list[dict[str, Any]]:
+def _with_bands(found: pd.DataFrame, level: float) -> pd.DataFrame:
     """Add how far random directions move the same readout at the same dose."""
-    drawn: dict[float, list[float]] = {}
-    for row in rows:
-        if row["control"].startswith("random:"):
-            drawn.setdefault(row["dose"], []).append(row["change"])
-    for row in rows:
-        reach, row["band_name"] = band(drawn.get(row["dose"], []), level)
-        row["band"] = reach
-        row["beyond_band"] = bool(np.isfinite(reach) and abs(row["change"]) > reach)
-    return rows
+    random = found[found["control"].str.startswith("random:")]
+    drawn = random.groupby(["curve", "dose"])["change"].agg(list)
+    reach = {place: band(own, level) for place, own in drawn.items()}
+    none, places = band([], level), zip(found["curve"], found["dose"], strict=True)
+    bands, names = zip(*(reach.get(place, none) for place in places), strict=True)
+    found = found.assign(band=np.array(bands), band_name=names)
+    return found.assign(beyond_band=found["change"].abs() > found["band"])

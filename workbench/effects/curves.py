@@ -39,19 +39,6 @@ class How:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Paired:
-    """One arm beside the zero dose of its curve."""
-
-    difference: Float[ndarray, " n"]
-    """One a unit: items, or training seeds where there are two or more."""
-    value: float
-    """Mean of the arm's own values over the pairs."""
-    lost: int
-    """Items with a valid value on one side alone."""
-    seeds: int
-
-
 def swept(frame: pd.DataFrame, how: How) -> pd.DataFrame:
     """Keep the rows of a sweep, with its ``model`` and ``_unit``; the dose's unit is ``dose_unit``.
 
@@ -105,9 +92,14 @@ def zero_of(label: Mapping[str, Any], curve: pd.DataFrame) -> pd.Series[Any]:
     """
     zero = curve[(curve["control"] == "none") & (curve["dose"] == 0)]
     if zero.empty:
-        told = ", ".join(f"{key} {value!r}" for key, value in label.items())
-        raise ConfigError(f"no zero dose to compare with in the curve of {told}; sweep dose 0 too")
+        raise no_zero(label)
     return means(zero)
+
+
+def no_zero(label: Mapping[str, Any] | pd.Series[Any]) -> ConfigError:
+    """Return the error of a curve without its zero dose."""
+    told = ", ".join(f"{name} {label[name]!r}" for name in CURVE)
+    return ConfigError(f"no zero dose to compare with in the curve of {told}; sweep dose 0 too")
 
 
 def means(rows: pd.DataFrame) -> pd.Series[Any]:
@@ -116,16 +108,6 @@ def means(rows: pd.DataFrame) -> pd.Series[Any]:
     keys = [valid["train_seed"].astype("float64").fillna(-1), valid["_unit"]]
     total = (valid["value"] * valid["weight"]).groupby(keys).sum()
     return total / valid["weight"].groupby(keys).sum()
-
-
-def pair(own: pd.Series[Any], zero: pd.Series[Any]) -> Paired:
-    """Subtract the zero dose unit by unit; items are averaged within seeds where it has several."""
-    both = own.index.intersection(zero.index)
-    lost = len(own.index.union(zero.index)) - len(both)
-    difference = (own[both] - zero[both]).to_numpy(np.float64)
-    value = float(own[both].mean()) if len(both) else np.nan
-    values, seeds = by_seed(difference, both, zero)
-    return Paired(values, value, lost, seeds)
 
 
 def by_seed(

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from scipy.stats import spearmanr
 
-from workbench.effects.changes import changes
-from workbench.effects.curves import (
-    CURVE,
-    INTERVENTION,
-    How,
-    band,
-    by_seed,
-    curves,
-    interval,
-    means,
-    swept,
-    zero_of,
-)
-from workbench.effects.guards import GUARDS, MIN_MASS, Guard, guarded
-from workbench.types import ndarray
+from workbench.effects.arms import Arms, Sample, arms_of, intervals
+from workbench.effects.changes import told_changes
+from workbench.effects.curves import CURVE, How, band
+from workbench.effects.guards import GUARDS, MIN_MASS, Guard
 
 SLOPES = (
     *(*CURVE, "n", "unit", "slope", "low", "high", "interval", "doses", "n_unguarded"),
@@ -32,7 +20,18 @@ SLOPES = (
 )
 CONTROL_SLOPES = (*CURVE, "control", "n", "unit", "slope", "low", "high", "interval")
 HALF = 0.5
+NONE: Sample = (np.empty(0), 0)
 Gaps = Mapping[tuple[str, str, str], float]
+Drawn = Mapping[tuple[object, ...], Sample]
+"""By (curve, control), one slope a unit."""
+
+
+class Judged(NamedTuple):
+    """What is said of a sweep."""
+
+    changes: pd.DataFrame
+    slopes: pd.DataFrame
+    controls: pd.DataFrame
 
 
 def slopes(
@@ -67,14 +66,8 @@ def slopes(
         ConfigError: as in `changes`.
     """
     how = how or How()
-    steps = dict(
-        iter(changes(frame, min_mass=min_mass, guards=guards, how=how).groupby(list(CURVE)))
-    )
-    rows = [
-        _row(label, curve, steps[tuple(label.values())], gaps or {}, how)
-        for label, curve in curves(swept(frame, how))
-    ]
-    return pd.DataFrame(rows, columns=list(SLOPES))
+    arms = arms_of(frame, min_mass, guards, how)
+    return _slopes(arms, _unit_slopes(arms), gaps or {}, how)
 
 
 def control_slopes(
@@ -100,64 +93,93 @@ def control_slopes(
         ConfigError: as in `changes`.
     """
     how = how or How()
-    table = swept(frame, how)
-    zeros = [(label, curve, zero_of(label, curve)) for label, curve in curves(table)]
-    kept = guarded(table, min_mass, guards).rename("guarded").reset_index()
-    rows = []
-    for label, curve, zero in zeros:
-        here = (kept[list(INTERVENTION)] == [label[name] for name in INTERVENTION]).all(axis=1)
-        own = kept[here & (kept["control"] == "none") & kept["guarded"]]
-        doses = [float(dose) for dose in own["dose"] if dose]
-        for control in sorted(curve["control"].unique()):
-            if control == "none" or control.startswith(("random:", "prompt:")):
-                continue
-            found = _unit_slopes(curve, zero, control, doses)
-            rows.append({**label, "control": control, **interval(*found, how, "slope")})
+    arms = arms_of(frame, min_mass, guards, how)
+    return _control_slopes(arms, _unit_slopes(arms), how)
+
+
+def judge(
+    frame: pd.DataFrame,
+    *,
+    gaps: Gaps | None = None,
+    min_mass: float = MIN_MASS,
+    guards: Sequence[Guard] = GUARDS,
+    how: How | None = None,
+) -> Judged:
+    """Return `changes`, `slopes` and `control_slopes` of one table, which is read once.
+
+    Raises:
+        ConfigError: as in `changes`.
+    """
+    how = how or How()
+    arms = arms_of(frame, min_mass, guards, how)
+    drawn = _unit_slopes(arms)
+    return Judged(
+        told_changes(arms, how),
+        _slopes(arms, drawn, gaps or {}, how),
+        _control_slopes(arms, drawn, how),
+    )
+
+
+def _unit_slopes(arms: Arms) -> Drawn:
+    """Return each unit's slope through its zero, over those guarded doses that the unit has."""
+    told = arms.told
+    own = told[(told["control"] == "none") & told["guarded"] & (told["dose"].fillna(0) != 0)]
+    at = arms.pairs.join(told[["control", "dose"]], on="arm").merge(own[["curve", "dose"]])
+    at = at.assign(top=at["change"] * at["dose"], bottom=at["dose"] ** 2)
+    keys = ["curve", "control"]
+    sums = at.groupby([*keys, "seed", "_unit"])[["top", "bottom"]].sum()
+    slopes = (sums["top"] / sums["bottom"]).rename("slope").reset_index()
+    return dict(arms.samples(slopes, keys, "slope"))
+
+
+def _slopes(arms: Arms, drawn: Drawn, gaps: Gaps, how: How) -> pd.DataFrame:
+    told = arms.told
+    own = told[(told["control"] == "none") & told["dose"].notna()]
+    curves = [(number, steps) for number, steps in own.groupby("curve")]
+    found = intervals([drawn.get((curve, "none"), NONE) for curve, _ in curves], how, "slope")
+    random: dict[object, list[float]] = {}
+    for (curve, control), (values, _) in drawn.items():
+        if str(control).startswith("random:"):
+            random.setdefault(curve, []).append(float(values.mean()))
+    rows = [
+        _row(steps, slope, band(random.get(curve, []), how.level), gaps)
+        for (curve, steps), slope in zip(curves, found, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=list(SLOPES))
+
+
+def _control_slopes(arms: Arms, drawn: Drawn, how: How) -> pd.DataFrame:
+    told = arms.told.drop_duplicates(["curve", "control"])
+    told = told[
+        (told["control"] != "none") & ~told["control"].str.startswith(("random:", "prompt:"))
+    ]
+    places = zip(told["curve"], told["control"], strict=True)
+    found = intervals([drawn.get(place, NONE) for place in places], how, "slope")
+    labels = told[[*CURVE, "control"]].to_dict("records")
+    rows = [{**label, **slope} for label, slope in zip(labels, found, strict=True)]
     return pd.DataFrame(rows, columns=list(CONTROL_SLOPES))
 
 
 def _row(
-    label: dict[str, Any], curve: pd.DataFrame, steps: pd.DataFrame, gaps: Gaps, how: How
+    own: pd.DataFrame, slope: Mapping[str, Any], reach: tuple[float, str], gaps: Gaps
 ) -> dict[str, Any]:
-    own = steps[(steps["control"] == "none") & steps["dose"].notna()].sort_values("dose")
+    """Judge one curve by the arms of its own direction, in the order of their doses."""
     kept = own[own["guarded"]]
-    doses = [float(dose) for dose in kept["dose"] if dose]
+    judged = bool((kept["dose"] != 0).any())
+    label = {name: own[name].iat[0] for name in CURVE}
+    what = [str(label[name]) for name in ("readout", "measure", "condition")]
     told = {
         **label,
+        **slope,
         "doses": ", ".join(f"{dose:g}" for dose in kept["dose"]),
         "n_unguarded": len(own) - len(kept),
-        "share_of_gap": _share_of_gap(
-            kept, gaps.get((label["readout"], label["measure"], label["condition"]))
-        ),
+        "share_of_gap": _share_of_gap(kept, gaps.get((what[0], what[1], what[2]))),
+        "band": reach[0],
+        "band_name": reach[1] if judged else "none: no guarded dose",
     }
-    zero = zero_of(label, curve)
-    told |= interval(*_unit_slopes(curve, zero, "none", doses), how, "slope")
-    randoms = [name for name in curve["control"].unique() if name.startswith("random:")]
-    drawn = [float(_unit_slopes(curve, zero, name, doses)[0].mean()) for name in randoms if doses]
-    told["band"], told["band_name"] = band(drawn, how.level)
-    if not doses:
-        told["band_name"] = "none: no guarded dose"
     told["beyond_band"] = bool(np.isfinite(told["band"]) and abs(told["slope"]) > told["band"])
     told["rho"], told["monotone"] = _order(kept, told["slope"])
-    return {**told, "verdict": _verdict(told, bool(doses))}
-
-
-def _unit_slopes(
-    curve: pd.DataFrame, zero: pd.Series[Any], control: str, doses: Sequence[float]
-) -> tuple[Float[ndarray, " n"], int]:
-    """Return a slope for each unit over the doses it has, and the number of seeds."""
-    products, squares = [], []
-    for dose in doses:
-        own = means(curve[(curve["control"] == control) & (curve["dose"] == dose)])
-        change = (own - zero).dropna()
-        products.append(change * dose)
-        squares.append(pd.Series(dose * dose, index=change.index))
-    if not products:
-        return np.empty(0), 0
-    levels = list(range(zero.index.nlevels))
-    top = pd.concat(products).groupby(level=levels).sum()
-    bottom = pd.concat(squares).groupby(level=levels).sum()
-    return by_seed((top / bottom).to_numpy(np.float64), top.index, zero)
+    return {**told, "verdict": _verdict(told, judged)}
 
 
 def _order(kept: pd.DataFrame, slope: float) -> tuple[float, bool]:

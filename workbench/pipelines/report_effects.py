@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.effects import GUARDS, How, changes, control_slopes, sensitivity, slopes
+from workbench.effects import GUARDS, How, judge, sensitivity
 from workbench.files import write_bytes
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
@@ -91,13 +91,13 @@ def effects_of(
         FormatError: no results there.
     """
     frame = read_results(results) if isinstance(results, str | Path) else results
-    how = How(unit=unit)
-    found = changes(frame, how=how)
+    judged = judge(frame, gaps=_gaps(measured, gap), how=How(unit=unit))
+    found = judged.changes
     if endpoint is None:
         endpoint = _largest(found)
     return Effects(
-        slopes=slopes(frame, gaps=_gaps(measured, gap), how=how),
-        controls=control_slopes(frame, how=how),
+        slopes=judged.slopes,
+        controls=judged.controls,
         prompts=found[found["control"].str.startswith("prompt:")].reset_index(drop=True),
         doses=_doses(found),
         sensitivity=_sensitivity(found, endpoint),
