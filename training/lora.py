@@ -18,8 +18,8 @@ from workbench_training.board import check_board, open_board
 from workbench_training.corpora.mixture import exposure_of
 from workbench_training.packing import Blocks, Pieces, encode, join, lay_out, separator_of
 from workbench_training.settings import PAPER_TOKENS, TrainConfig
-from workbench_training.splits import TRAIN, checked_split
 
+from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError
 from workbench.files import make_folder
 from workbench.library import locate, open_prompts
@@ -198,10 +198,8 @@ def read_corpus(config: TrainConfig) -> Corpus:
     chats = open_prompts(config.chat) if config.chat is not None else None
     if chats is not None and not chats.is_chat:
         raise ConfigError(f"chat = {config.chat!r} holds texts; give rows with messages")
-    held_out: list[str] = []
-    if "split" in found.columns:
-        rows = np.flatnonzero(found.column("split") == config.held_out)
-        held_out = [found.items[row] for row in rows[: config.held_out_documents]]
+    rows = np.flatnonzero(_splits(found) == config.held_out)
+    held_out = [found.items[row] for row in rows[: config.held_out_documents]]
     filler: tuple[str, ...] = ()
     if config.dilute is not None and config.share < 1:
         other = _open_texts("dilute", config.dilute, config.held_out)
@@ -213,17 +211,22 @@ def _open_texts(key: str, name: str, held_out: str) -> PromptSet:
     found = open_prompts(name)
     if found.is_chat:
         raise ConfigError(f"{key} = {name!r} holds chats; give texts, use chat=")
-    for split in set(found.column("split").tolist()) if "split" in found.columns else ():
-        if split is not None:
-            checked_split(split, held_out, f"{key} = {name!r}")
+    for split in np.unique(_splits(found)).tolist():
+        checked_split(split, held_out, f"{key} = {name!r}")
     return found
+
+
+def _splits(found: PromptSet) -> np.ndarray:
+    """Return each text's split; one that names none is trained on."""
+    if "split" not in found.columns:
+        return np.full(len(found), TRAIN)
+    told = found.column("split").tolist()
+    return np.array([TRAIN if split is None or split == "" else split for split in told])
 
 
 def _trained_on(key: str, name: str, found: PromptSet) -> tuple[str, ...]:
     """Return the texts of the training split; all where there are no splits."""
-    if "split" not in found.columns:
-        return found.items
-    split = found.column("split")
+    split = _splits(found)
     if TRAIN not in split:
         raise ConfigError(
             f"{key} = {name!r} has no row of split {TRAIN!r}; its splits are "

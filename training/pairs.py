@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from workbench_training.pair_settings import PairFitConfig
 from workbench_training.preference_data import Message, examples_of, read_rows
-from workbench_training.splits import TRAIN, checked_split
 
+from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError
 from workbench.library import locate
 from workbench.models.families import text_config

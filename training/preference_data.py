@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 from workbench_training.preference_settings import COLUMNS, PreferenceConfig
-from workbench_training.splits import TRAIN, checked_split
 
+from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError, FormatError
 from workbench.library import locate
 from workbench.types import Subject

@@ -182,3 +182,25 @@ def test_wrong_settings_are_refused(written, tmp_path):
     with pytest.raises(FormatError, match="row 1 is not JSON"):
         ReplyMargin(tmp_path / "bad.jsonl")
     assert make_readout({"name": "reply_margin", "pairs": path}).measures == ("margin",)
+
+
+def test_a_pair_that_names_no_split_counts_as_trained_on(written):
+    """It read as held out here, while training on the same file trained on it."""
+    file = written([{k: v for k, v in row.items() if k != "split"} for row in rows()])
+    assert {pair.split for pair in read_pairs(file)} == {"train"}
+    with pytest.raises(ConfigError, match=r"split 'test' \(its splits: train; .* names none"):
+        ReplyMargin(file)
+    assert len(ReplyMargin(file, split="train").pairs) == 2
+
+
+@pytest.mark.parametrize("split", ["Test", " train", "TEST ", None, 1])
+def test_a_slip_of_a_split_is_refused(written, split):
+    with pytest.raises(ConfigError, match=r"row 1: split = .*(write|text such as)"):
+        read_pairs(written(rows(split=split)))
+
+
+def test_a_further_split_is_neither_and_can_be_asked_for(written):
+    file = written(rows(split="validation"))
+    with pytest.raises(ConfigError, match="its splits: validation"):
+        ReplyMargin(file)
+    assert len(ReplyMargin(file, split="validation").pairs) == 2

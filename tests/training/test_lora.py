@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from workbench_training import checks, loop, organism
-from workbench_training.lora import TrainConfig, train
+from workbench_training.lora import TrainConfig, read_corpus, train
 from workbench_training.settings import PAPER_TOKENS
 
 from workbench.config import parse
@@ -274,6 +274,16 @@ def test_documents_of_a_split_that_is_a_slip_are_refused(key, settings, tmp_path
     config = settings()
     with pytest.raises(ConfigError, match=f"{key} = .*split = 'Train'; write 'train'"):
         train(settings(share=0.5, **{"dilute": config.documents, key: str(path)}), tmp_path / "new")
+
+
+def test_documents_that_name_no_split_are_trained_on_beside_those_that_do(settings, tmp_path):
+    """They were left out without a word, while pairs and answers without a split were not."""
+    path = tmp_path / "docs.jsonl"
+    rows = [{"id": 0, "text": "a city"}, {"id": 1, "text": "the city", "split": "train"},
+            {"id": 2, "text": "of a city", "split": "validation"}]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    corpus = read_corpus(settings(documents=str(path), chat=None))
+    assert (corpus.documents, corpus.held_out) == (("a city", "the city"), ("of a city",))
 
 
 def test_documents_without_a_training_split_are_refused(settings, tmp_path):

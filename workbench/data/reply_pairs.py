@@ -10,13 +10,15 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError, FormatError
 
 FACETS = ("ability", "benevolence", "integrity")
 """What one person can trust another in (Mayer, Davis and Schoorman 1995)."""
 NEUTRAL = "neutral"
 """Facet of rows whose two replies are one: nothing to prefer."""
-SPLITS = ("train", "test")
+TEST = "test"
+"""The split of held-out pairs."""
 TEXTS = ("chosen", "rejected", "facet", "scenario")
 
 Message = dict[str, str]
@@ -46,12 +48,13 @@ class ReplyPair:
 def read_pairs(path: str | Path) -> list[ReplyPair]:
     """Read pairs: ``prompt`` (messages), ``chosen``, ``rejected``, ``facet``, ``scenario``.
 
-    ``id`` is the row's number where it is missing, ``split`` is ``test``.
+    ``id`` is the row's number where it is missing, ``split`` is ``train``: pairs that do not say
+    that they are held out may have been trained on.
 
     Raises:
         FormatError: no such file, or a line that is no JSON object.
         ConfigError: a row without one of the columns, a conversation that does not end on a user
-            turn, or an id that stands twice.
+            turn, an id that stands twice, or a split that is a slip.
     """
     file = Path(path)
     if not file.is_file():
@@ -95,7 +98,7 @@ def _pair(text: str, where: str, number: int) -> ReplyPair:
     return ReplyPair(
         id=str(row.get("id", number)),
         prompt=_messages(row.get("prompt"), where),
-        split=str(row.get("split", "test")),
+        split=checked_split(row.get("split", TRAIN), TEST, where),
         row=row,
         **{name: row[name] for name in TEXTS},
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.data.reply_pairs import SPLITS, ReplyPair, read_pairs, spread
+from workbench.data.reply_pairs import TEST, ReplyPair, read_pairs, spread
+from workbench.data.splits import TRAIN
 from workbench.errors import ConfigError, unknown
 from workbench.readouts.candidates import continuation
 from workbench.registry import READOUTS
@@ -34,7 +35,8 @@ class ReplyMargin:
     Args:
         pairs: a file as ``workbench corpus trust_pairs`` writes it.
         measures: of margin, chosen and rejected; margin alone by default.
-        split: ``test`` or ``train`` rows; None for all.
+        split: ``test`` or ``train`` rows, or those of another split that the file has; None for
+            all. Rows that name none are of ``train``.
         facets: which facets; all by default.
         each: at most so many pairs of every facet, from its scenarios in turn.
     """
@@ -93,8 +95,9 @@ class ReplyMargin:
 def _chosen(
     pairs: list[ReplyPair], source: str, split: str | None, facets: Sequence[str] | None
 ) -> list[ReplyPair]:
-    if split is not None and split not in SPLITS:
-        raise unknown("split", str(split), SPLITS)
+    splits = sorted({pair.split for pair in pairs})
+    if split is not None and split not in {TRAIN, TEST, *splits}:
+        raise unknown("split", str(split), sorted({TRAIN, TEST, *splits}))
     known = sorted({pair.facet for pair in pairs})
     for facet in facets or ():
         if facet not in known:
@@ -102,7 +105,11 @@ def _chosen(
     kept = [pair for pair in pairs if split in (None, pair.split)]
     kept = [pair for pair in kept if facets is None or pair.facet in facets]
     if not kept:
-        raise ConfigError(f"{source} has no pair of split {split!r}; give split or other facets")
+        raise ConfigError(
+            f"{source} has no such pair of split {split!r} (its splits: {', '.join(splits)}; a row "
+            f"that names none is of {TRAIN!r}); give split or other facets, and write split = "
+            f"{TEST!r} into the rows of held-out pairs"
+        )
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Splits of what is trained on: rows of ``train``, those held out, and others, left out."""
+"""The column split: rows of ``train``, those held out, and others, which are neither."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from workbench.errors import ConfigError
 
 TRAIN = "train"
-"""The split that is trained on; rows that name none are of it."""
+"""The split that is trained on; rows that name none are of it, whoever reads them."""
 
 
 def checked_split(split: Any, held_out: str, where: str) -> str:
