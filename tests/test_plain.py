@@ -84,6 +84,7 @@ FINITE = {
     "workbench/activations/embedding.py": "settings, whose NaN is text",
     "workbench/activations/shard.py": "a manifest that was read",
     "workbench/prompts.py": "text of a cell",
+    "workbench/data/rows.py": "refuses what is not finite",
     "workbench/models/embedded.py": "texts",
     "workbench/pipelines/catalogue.py": "settings as a run has them",
     "workbench/pipelines/report.py": "texts",
@@ -135,7 +136,8 @@ def test_headers_logs_cards_and_rows_hold_no_nan(tmp_path):
     json.loads((tmp_path / "card.json").read_text(), parse_constant=refused)
     log_step(tmp_path, {"step": 1, "loss": math.nan})
     assert read_log(tmp_path) == [{"step": 1, "loss": None}]
-    assert dump_rows([{"sd": math.nan}]) == '{"sd": null}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump_rows([{"sd": math.nan}])
     row = Measurement("r", "m", "i", "", 1.0, extra={"sums": [-math.inf, np.float32(0.5)]})
     extra = table([row], subject=None)["extra"].iloc[0]
     assert json.loads(extra, parse_constant=refused) == {"sums": [None, 0.5]}

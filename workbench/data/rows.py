@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from workbench.plain import as_json
-
 
 def slug(text: str) -> str:
     """Return ``text`` in lower-case ASCII with hyphens, for use inside an id."""
@@ -18,8 +16,12 @@ def slug(text: str) -> str:
 
 
 def dump_rows(rows: Iterable[Mapping[str, object]]) -> str:
-    """Return the JSON lines of ``rows``, keys in the order of each row."""
-    return "".join(as_json(row) + "\n" for row in rows)
+    """Return the JSON lines of ``rows``, keys in the order of each row.
+
+    Raises:
+        ValueError: a number that is not finite, which JSON does not have.
+    """
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:

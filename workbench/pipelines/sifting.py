@@ -11,6 +11,7 @@ from pydantic import Field
 from workbench.pipelines.parts import model_inputs
 from workbench.pipelines.settings import ModelConfig
 from workbench.pipelines.verb import Verb, Work, save_frame
+from workbench.plain import no_value, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +57,7 @@ def _body(config: SiftConfig, work: Work) -> Mapping[str, Any]:
         return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     found = sift(written, count, known, least=config.min_tokens)
-    write_rows(work.run.path / TEXTS, _rows(found.texts))
+    write_rows(work.run.path / TEXTS, plain(_rows(found.texts), nonfinite=no_value))
     save_frame(_counts(written, found), work.run.path / COUNTS)
     return {"n": len(found.texts), "of": len(written), "outcomes": dict(found.counts)}
 
