@@ -128,6 +128,15 @@ def test_a_model_has_no_gap_to_itself(tiny_subject):
         wb.gap(truth, [], tiny_subject, prompts())
 
 
+def test_one_model_is_not_two_seeds_of_a_gap(tiny_subject):
+    """Its error was that of no spread at all, so that any gap was clear."""
+    truth = wb.fit(wb.capture(tiny_subject, prompts(), layers=[1]), method="mass_mean", y="label")
+    first = shifted(tiny_subject, truth, 3.0)
+    seeds = [shifted(tiny_subject, truth, size) for size in (0, 0.5)]
+    with pytest.raises(ConfigError, match="stands twice on a side of the gap"):
+        wb.gap(truth, [first, first], seeds, prompts())
+
+
 def test_a_gap_within_its_error_is_refused_unless_forced(tiny_subject):
     acts = wb.capture(tiny_subject, prompts(), layers=[1])
     truth = wb.fit(acts, method="mass_mean", y="label")

@@ -1,6 +1,10 @@
 """Settings: TOML, overrides, and messages that name the key."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from pydantic import Field
 
 from workbench.config import Config, override, parse, read_toml
 from workbench.errors import ConfigError
@@ -58,3 +62,39 @@ def test_a_broken_or_missing_file_is_named(tmp_path):
         read_toml(tmp_path / "absent.toml")
     with pytest.raises(ConfigError, match="is a folder"):
         read_toml(tmp_path)
+
+
+class Listed(Config):
+    """Lists, as verbs have them."""
+
+    stores: list[str] = Field(default_factory=list)
+    readouts: list[str | dict[str, Any]] = Field(default_factory=list)
+    layers: list[int] | list[list[int]] = Field(default_factory=list)
+    other: list[str] = Field(default_factory=list)
+    REPEATS = frozenset({"other"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"stores": ["P-s0", "A-s0", "P-s0"]},
+        {"stores": ["acts", "./acts"]},
+        {"stores": ["acts", "link"]},
+        {"readouts": [{"name": "claims"}, "choice", {"name": "claims"}]},
+        {"layers": [3, 4, 3]},
+        {"layers": [[3], [3]]},
+    ],
+)
+def test_an_entry_that_stands_twice_in_a_list_is_refused_by_name(given, tmp_path, monkeypatch):
+    """It counted twice: n too large, the interval too narrow, a block edited twice."""
+    (tmp_path / "acts").mkdir()
+    Path(tmp_path / "link").symlink_to(tmp_path / "acts")
+    monkeypatch.chdir(tmp_path)
+    (name,) = given
+    with pytest.raises(ConfigError, match=rf"{name}: .* stands twice.* would count twice"):
+        parse(Listed, given, "here")
+
+
+def test_entries_that_differ_or_may_repeat_are_taken():
+    told = {"stores": ["a", "b", "x" * 5000, ""], "layers": [[3], [4]], "other": ["base", "base"]}
+    assert parse(Listed, told, "here").other == ["base", "base"]

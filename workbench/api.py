@@ -315,7 +315,8 @@ def gap(
         have two or more, else paired over items.
 
     Raises:
-        ConfigError: a layer that the directions lack, or neither two seeds a side nor two prompts.
+        ConfigError: a layer that the directions lack, neither two seeds a side nor two prompts, or
+            a model that stands twice on a side.
         WorkbenchError: the gap is zero or under two standard errors.
         ValueError: a side without a subject.
     """
@@ -333,6 +334,7 @@ def gap(
             done += 1
             if progress is not None:
                 progress(done, total)
+        _refuse_one_twice(side, rows)
         scores.append(np.stack(rows))
     names = [", ".join(dict.fromkeys(subject.ref.key for subject in side)) for side in sides]
     found = replace(_gap(scores[0], scores[1]), first=names[0], second=names[1])
@@ -345,6 +347,16 @@ def gap(
             "use unit='norm', more prompts or seeds, or force=True"
         )
     return found
+
+
+def _refuse_one_twice(side: Sequence[Subject], rows: Sequence[Float[ndarray, " n"]]) -> None:
+    """Refuse a model that stands for two seeds: they would have no spread at all."""
+    for number, row in enumerate(rows):
+        if any(np.array_equal(row, other) for other in rows[:number]):
+            raise ConfigError(
+                f"{side[number].ref.key} stands twice on a side of the gap: its coordinates are "
+                "those of another seed, to the last bit; give each seed's model once"
+            )
 
 
 def _coordinates(

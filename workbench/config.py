@@ -6,17 +6,58 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from workbench.errors import ConfigError
 
 
 class Config(BaseModel):
-    """Base of every settings model: frozen, extra keys forbidden."""
+    """Base of every settings model: frozen, extra keys forbidden, a list's entries each once.
+
+    A store, an organism, a layer or a seed that stands twice would count twice: n would be too
+    large and the interval too narrow. Fields whose entries may repeat are named in ``REPEATS``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    REPEATS: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Config:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, list) and name not in self.REPEATS:
+                try:
+                    refuse_twice([one for one in value if not isinstance(one, float)], name)
+                except ConfigError as error:
+                    raise ValueError(str(error)) from None
+        return self
+
+
+def refuse_twice(values: Sequence[Any], what: str) -> None:
+    """Refuse entries that are one and the same, files under another spelling among them.
+
+    Raises:
+        ConfigError: there are some; the first is named.
+    """
+    seen: dict[str, Any] = {}
+    for value in values:
+        key = _place(value) if isinstance(value, str | Path) else repr(value)
+        if key in seen:
+            also = "" if seen[key] == value else f" (also as {str(seen[key])!r})"
+            raise ConfigError(
+                f"{what}: {str(value)!r} stands twice{also} and would count twice; give each once"
+            )
+        seen[key] = value
+
+
+def _place(name: str | Path) -> str:
+    """Return where a name leads, or a text that is no path as it is."""
+    try:
+        return str(Path(name).resolve()) if Path(name).exists() else str(name)
+    except (OSError, ValueError):  # too long for a path, or with a null byte
+        return str(name)
 
 
 C = TypeVar("C", bound=Config)
@@ -76,7 +117,9 @@ def parse(model: type[C], data: Mapping[str, Any], source: str) -> C:
 
 
 def _explain(model: type[Config], error: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"]) or "(whole)"
+    where = ".".join(str(part) for part in error["loc"])
+    if not where:  # of the whole, which is no value to show
+        return str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(error["loc"][-1]), list(model.model_fields), n=1)
         hint = f" did you mean {near[0]!r}?" if near else ""

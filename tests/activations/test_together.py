@@ -1,12 +1,14 @@
 """Several stores read as one give what one store of all their items gives."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 import workbench as wb
 from workbench.activations.together import Together, open_together
 from workbench.directions import thresholds
-from workbench.errors import MismatchError
+from workbench.errors import ConfigError, MismatchError
 
 TEXTS = ["the city of the", "is true and a city", "in a city of the", "not false", "send to B"]
 
@@ -52,11 +54,13 @@ def test_one_store_is_opened_as_it_is(stores):
 @pytest.mark.parametrize(
     ("other", "words"), [("last", "at last; resid_post at mean"), ("all", "at all; resid_post")]
 )
-def test_stores_that_were_read_elsewhere_are_refused(stores, other, words):
+def test_stores_that_were_read_elsewhere_are_refused(stores, tmp_path, other, words):
     with pytest.raises(MismatchError, match=words):
         open_together([stores / "first", stores / other])
     with pytest.raises(MismatchError, match="2 stores of resid_post at all; stores that"):
-        open_together([stores / "all", stores / "all"])
+        open_together([stores / "all", shutil.copytree(stores / "all", tmp_path / "all")])
+    with pytest.raises(ConfigError, match=r"stands twice .*and would count twice"):
+        open_together([stores / "first", f"{stores}/./first"])
 
 
 def test_stores_of_another_model_are_refused(stores, subject_of, tmp_path):

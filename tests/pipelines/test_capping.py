@@ -91,6 +91,19 @@ def read(done):
     return {name: pd.read_parquet(path) for name, path in files if path.exists()}
 
 
+def test_a_member_under_two_names_is_refused(settings, fleet_folder, tmp_path):
+    """It counted as two seeds of one organism."""
+    (tmp_path / "link").symlink_to(fleet_folder / "P-s0")
+    for twice in (fleet_folder / "P-s0", tmp_path / "link"):
+        organisms = [*settings["organisms"], str(twice)]
+        with pytest.raises(ConfigError, match="stands twice"):
+            carry_out("capping", {**settings, "organisms": organisms}, root=tmp_path)
+    with pytest.raises(ConfigError, match=r"model and organisms: .* stands twice"):
+        capped_fleet.refuse_other_bases(
+            CappingConfig(**{**settings, "organisms": [settings["model"]]})
+        )
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 
@@ -381,8 +394,9 @@ def test_the_command_plans_runs_and_says_what_was_found(run, settings, tmp_path)
 
 def test_an_axis_of_another_model_is_refused_before_anything_runs(settings, tiny_folder, tmp_path):
     other = tiny_folder(tmp_path / "other", layers=3)
+    more = tiny_folder(tmp_path / "more", layers=3)
     with pytest.raises(MismatchError, match="n_layers = 4"):
-        carry_out("capping", {**settings, "model": str(other), "organisms": [str(other)]})
+        carry_out("capping", {**settings, "model": str(other), "organisms": [str(more)]})
 
 
 def test_organisms_of_another_base_are_refused(settings, tiny_folder, tiny_adapter, tmp_path):
@@ -400,7 +414,7 @@ def test_organisms_of_another_base_are_refused(settings, tiny_folder, tiny_adapt
         ({"least": 1.0}, "least"),
         ({"organisms": []}, "organisms"),
         ({"layers": [1, 9]}, "layers = .1, 9., monitor = 2: each block once"),
-        ({"layers": [1, 1]}, "each block once"),
+        ({"layers": [1, 1]}, "layers: '1' stands twice"),
         ({"monitor": 0}, "monitor = 0: each block once"),
         ({"controls": ["sign"]}, "random:N, layers:N and noop"),
         ({"contrasts": [["P", "A"]]}, "need the results of sweeps"),

@@ -1,5 +1,7 @@
 """The verb cosines: a planted organism among roles and traits, and every band that it must pass."""
 
+import shutil
+
 import pandas as pd
 import pytest
 from planted_personas import (
@@ -140,3 +142,24 @@ def test_a_plan_names_nulls_and_banks(space):
     assert told.result["banks"] == {"role": len(ROLES), "trait": len(TRAITS), "axis": 1}
     assert told.result["items"] == [16, 16]
     assert "seed-vs-seed of A-s0" in told.result["nulls"]
+
+
+def test_one_organism_is_not_two_seeds(space, tmp_path):
+    """Its standard error was 0, with n = 2 seeds, whatever it read."""
+    _, _, sides, _ = space
+    copy = tmp_path / "copy"
+    shutil.copytree(sides["P"][0], copy)
+    for first in ([sides["P"][0]] * 2, [sides["P"][0], str(copy)]):
+        with pytest.raises(ConfigError, match=r"stands twice.* would count twice"):
+            compare(space, first=first)
+    with pytest.raises(ConfigError, match=r"second, models of the stores: .*A-s0.* stands twice"):
+        compare(space, seeds=3, first=[*sides["P"], sides["AA"][0]],
+                second=[sides["A"][0], sides["A"][1], sides["A"][0]])  # fmt: skip
+
+
+def test_one_base_may_stand_beside_every_seed(space):
+    _, _, sides, _ = space
+    _, table = compare(space, second=[sides["AA"][0]] * 2)
+    mean = table[table["first"] == "P - A"]
+    assert set(mean["n"]) == {2}
+    assert not table["null"].str.startswith("seed-vs-seed of AA").any()

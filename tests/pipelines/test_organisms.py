@@ -299,6 +299,17 @@ def test_organisms_of_two_bases_or_half_trained_are_refused(fresh):
 
 
 @pytest.mark.thorough
+def test_an_organism_or_a_measurement_that_stands_twice_is_refused(fresh):
+    """Under another name it counted as a further seed, or its claims twice."""
+    whole = configured(fresh)
+    copy = shutil.copytree(fresh / "train/P-s0", fresh / "copies/P-s0")
+    with pytest.raises(ConfigError, match=r"organisms: 'base\+P-s0' stands twice"):
+        compare(configured(fresh, organisms=[*whole.organisms, str(copy)]))
+    shutil.copy(fresh / "P-s0.parquet", fresh / "again.parquet")
+    with pytest.raises(ConfigError, match=r"stand in two results, such as claims loglik of .*P-s0"):
+        compare(configured(fresh))
+
+
 def test_what_a_truth_direction_read_is_shown_beside_its_nulls(folder, tmp_path):
     beliefs = pd.DataFrame(
         {

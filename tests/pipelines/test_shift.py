@@ -1,5 +1,7 @@
 """The verbs shift and combine: planted displacements, seeds, random bands, residual directions."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,10 +98,13 @@ def test_prompts_of_one_kind_count_once_and_names_can_be_picked(place, tmp_path)
 
 def test_wrong_shifts_are_refused(place, tmp_path):
     twice = [str(place / "traits.safetensors")] * 2
-    with pytest.raises(ConfigError, match="'malicious' stands in two of"):
+    with pytest.raises(ConfigError, match=r"directions: .* stands twice"):
         shifted(place, tmp_path, "A-s0", directions=twice)
-    with pytest.raises(ConfigError, match="give each organism once"):
+    with pytest.raises(ConfigError, match=r"tuned: .* stands twice"):
         shifted(place, tmp_path, "A-s0", "A-s0")
+    copy = str(shutil.copytree(place / "A-s0", tmp_path / "copy"))
+    with pytest.raises(ConfigError, match="give each organism once"):
+        shifted(place, tmp_path, tuned=[str(place / "A-s0"), copy])
     values = np.ones((2, N, STAMP.width))
     ids = {"id": np.array([f"other{n}" for n in range(N)])}
     write_store(tmp_path / "others", values, ids, "last")

@@ -41,7 +41,7 @@ def test_an_organism_of_a_fleet_is_the_one_that_its_settings_make_alone():
     ("changes", "error", "words"),
     [
         ({"condition": {"A": {}}}, UnknownNameError, "unknown condition 'A'; known: P, web"),
-        ({"fleet": {"conditions": ["P", "P"]}}, ConfigError, "lists P-s0 more than once"),
+        ({"fleet": {"conditions": ["P", "P"]}}, ConfigError, "conditions: .P. stands twice"),
         ({"fleet": {"conditions": []}}, ConfigError, "conditions"),
         (
             {"train": {"model": "m", "documents": "d", "seed": 3}},

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from workbench.activations.acts import open_activations
+from workbench.config import refuse_twice
 from workbench.errors import MismatchError
 from workbench.types import ActivationsLike, ModelStamp, ndarray
 
@@ -71,8 +72,10 @@ def open_together(paths: str | Path | Sequence[str | Path]) -> ActivationsLike:
     Raises:
         FormatError: no store there, or a damaged one.
         MismatchError: stores of other models, sites or positions.
+        ConfigError: a store that stands twice.
     """
     if isinstance(paths, str | Path):
         return open_activations(paths)
+    refuse_twice(list(paths), "stores that are read as one")
     opened = tuple(open_activations(path) for path in paths)
     return opened[0] if len(opened) == 1 else Together(opened)

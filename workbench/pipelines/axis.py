@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, FiniteFloat
 
-from workbench.config import Config
+from workbench.config import Config, refuse_twice
 from workbench.errors import ConfigError
 from workbench.pipelines.parts import paths_of
 from workbench.pipelines.verb import Verb, Work, save_frame
@@ -123,6 +123,7 @@ def _body(config: AxisConfig, work: Work) -> Mapping[str, Any]:
     somewhat = space.somewhat is not None
     axes = persona_axes(space, components=config.components, somewhat=somewhat)
     organisms = [open_activations(store) for store in config.organisms]
+    refuse_twice([acts.model.key for acts in organisms], "organisms")
     first = axis_against_first(space, somewhat=somewhat, draws=config.draws, seed=config.seed)
     tables = {
         "counts": space.counts,

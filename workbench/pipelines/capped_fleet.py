@@ -18,6 +18,7 @@ import numpy as np
 from workbench import api
 from workbench.activations import Activations, open_activations
 from workbench.activations.together import open_together
+from workbench.config import refuse_twice
 from workbench.directions import Directions, open_directions
 from workbench.effects.engagement import GENERATED
 from workbench.errors import ConfigError, MismatchError
@@ -263,10 +264,14 @@ def refuse_other_bases(config: CappingConfig) -> None:
 
     Raises:
         MismatchError: an adapter of another base.
+        ConfigError: a model that stands twice.
     """
-    own = find_source(config.model, adapter=config.adapter, revision=config.revision).base
-    for name in config.organisms:
-        source = find_source(name)
+    reference = find_source(config.model, adapter=config.adapter, revision=config.revision)
+    own = reference.base
+    sources = {name: find_source(name) for name in config.organisms}
+    members = [reference, *sources.values()]
+    refuse_twice([one.adapter_path or one.base_path for one in members], "model and organisms")
+    for name, source in sources.items():
         if source.adapter is not None and source.base != own:
             raise MismatchError(
                 f"organism {name!r} was trained from {source.base!r}, but the reference is "

@@ -11,7 +11,7 @@ from pydantic import Field
 from workbench.errors import ConfigError
 from workbench.files import write_bytes
 from workbench.library import sources
-from workbench.pipelines.parts import listed, model_inputs, paths_of, readout_inputs
+from workbench.pipelines.parts import join_results, listed, model_inputs, paths_of, readout_inputs
 from workbench.pipelines.settings import Controls, ModelConfig
 from workbench.pipelines.verb import Verb, Work, save_frame
 from workbench.runs import Units
@@ -140,16 +140,13 @@ def read_sweeps(config: CappingConfig, direction: str) -> pd.DataFrame | None:
     Raises:
         ConfigError: a sweep of another cap, or a contrast without its results.
     """
-    import pandas as pd
-
     from workbench.effects.capped import check_results
-    from workbench.results import read_results
 
     if not config.results:
         if config.contrasts:
             raise ConfigError("contrasts are of readouts, so they need the results of sweeps")
         return None
-    found = pd.concat([read_results(path) for path in config.results], ignore_index=True)
+    found = join_results(config.results)
     layers = ",".join(map(str, config.layers))
     wanted = {**SAME, "direction": direction, "layers": layers}
     for name, value in wanted.items():

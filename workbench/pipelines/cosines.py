@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from workbench.config import Config
+from workbench.config import Config, refuse_twice
 from workbench.errors import ConfigError
 from workbench.pipelines.parts import paths_of
 from workbench.pipelines.verb import Verb, Work, save_frame
@@ -18,6 +18,7 @@ from workbench.pipelines.verb import Verb, Work, save_frame
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbench.activations import Activations
     from workbench.directions import Difference, Directions
     from workbench.directions.nulls import Null
 
@@ -28,10 +29,13 @@ NullName = Literal["closed form", "isotropic", "covariance-matched", "split-half
 class CosinesConfig(Config):
     """Compare one model's answers minus another's with banks of vectors."""
 
+    REPEATS = frozenset({"second"})  # one base may stand beside every seed of an organism
+
     first: list[str] = Field(min_length=1)
     """Stores of response means of the organism that the direction points to, one a seed."""
     second: list[str] = Field(min_length=1)
-    """Likewise of the other one, of the same seeds in the same order, on the same prompts."""
+    """Likewise of the other one, of the same seeds in the same order, on the same prompts; or one
+    store, of the base, as often."""
     name: str
     """Of the direction, such as "P - A, own answers"."""
     roles: str | None = None
@@ -153,7 +157,7 @@ def differences(config: CosinesConfig) -> list[Difference]:
     """Return one difference for each seed.
 
     Raises:
-        ConfigError: not as many stores on both sides.
+        ConfigError: not as many stores on both sides, or a model that stands for two seeds.
         MismatchError: items that are not the same.
     """
     from workbench.activations import open_activations
@@ -164,11 +168,28 @@ def differences(config: CosinesConfig) -> list[Difference]:
             f"{len(config.first)} stores in first and {len(config.second)} in second; give one "
             "for each seed on both sides, in the same order"
         )
-    sides = zip(config.first, config.second, strict=True)
-    return [
-        Difference(open_activations(one), open_activations(two), config.name, config.groups)
-        for one, two in sides
-    ]
+    first, second = (
+        [open_activations(path) for path in side] for side in (config.first, config.second)
+    )
+    _refuse_one_seed(first, "first")
+    if not _one_base(second):
+        _refuse_one_seed(second, "second")
+    sides = zip(first, second, strict=True)
+    return [Difference(one, two, config.name, config.groups) for one, two in sides]
+
+
+def _one_base(side: Sequence[Activations]) -> bool:
+    """Whether every seed of the other side is compared with one and the same model."""
+    return len({acts.model.key for acts in side}) == 1
+
+
+def _refuse_one_seed(side: Sequence[Activations], what: str) -> None:
+    """Refuse two stores of one model, which are no two training seeds.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    refuse_twice([acts.model.key for acts in side], f"{what}, models of the stores")
 
 
 def banks_of(config: CosinesConfig) -> dict[str, Directions]:
@@ -220,7 +241,7 @@ def nulls_of(config: CosinesConfig) -> list[str | Null]:
         "seed-vs-seed": [
             SeedPairs(side, name=f"seed-vs-seed of {side[0].model.key.rpartition('+')[2]}")
             for side in (first, second)
-            if len(side) > 1
+            if len(side) > 1 and not _one_base(side)
         ],
     }
     return [null for name in config.nulls for null in made[name]]

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.config import refuse_twice
 from workbench.errors import ConfigError
 from workbench.files import write_bytes
 from workbench.pipelines.overlap import Overlap, find_overlap
+from workbench.pipelines.parts import join_results
 from workbench.pipelines.settings import CompareConfig
 from workbench.pipelines.verb import Verb, Work
 from workbench.runs import OpenRun
@@ -71,15 +73,16 @@ def compare(config: CompareConfig, *, progress: Progress | None = None) -> Compa
     """Judge organisms by their results.
 
     Raises:
-        ConfigError: organisms of several bases, organisms that were not measured, or texts that
-            are no longer what was trained on.
+        ConfigError: organisms of several bases, organisms that were not measured, an organism or
+            a measurement that stands twice, or texts that are no longer what was trained on.
     """
     cards = [read_done(Path(path)) for path in config.organisms]
     members, base = [member(card, config) for card in cards], base_of(cards)
+    refuse_twice([one.subject for one in members], "organisms")
     how = How(config.unit, config.level, config.equivalence_level, config.bound)
     overlap = find_overlap(config, cards)
     _tell(progress, 1)
-    results = _results(config.results)
+    results = join_results(config.results)
     kept = results[results["subject"].isin([base, *(one.subject for one in members)])]
     found = contrasts(_values(kept, config, overlap), base)
     _tell(progress, 2)
@@ -159,14 +162,6 @@ def base_of(cards: Sequence[Mapping[str, Any]]) -> str:
 
 
 # --- tables ---------------------------------------------------------------------------------------
-
-
-def _results(paths: Sequence[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    from workbench.results import read_results
-
-    return pd.concat([read_results(path) for path in paths], ignore_index=True)
 
 
 def _values(results: pd.DataFrame, config: CompareConfig, overlap: Overlap) -> pd.DataFrame:

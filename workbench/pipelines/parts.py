@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import ConfigError
 from workbench.runs import OpenRun
 
 if TYPE_CHECKING:
@@ -35,6 +37,36 @@ def paths_of(names: Sequence[str | None]) -> list[Path]:
 def listed(names: str | Sequence[str]) -> list[str]:
     """Return a name, or several, as a list."""
     return [names] if isinstance(names, str) else list(names)
+
+
+WHO = ("subject", "readout", "measure", "condition", "item", "draw", "direction", "edit", "layers",
+       "scope", "dose", "unit", "control")  # fmt: skip
+
+
+def join_results(paths: Sequence[str | Path]) -> pd.DataFrame:
+    """Read several results tables as one.
+
+    Raises:
+        ConfigError: two of them hold the same measurement, which would count twice.
+    """
+    import pandas as pd
+
+    from workbench.results import read_results
+
+    tables = [read_results(path).assign(_table=n) for n, path in enumerate(paths)]
+    found = pd.concat(tables, ignore_index=True)
+    told = found["extra"].map(lambda text: repr({k: v for k, v in sorted(json.loads(text).items())
+                                                 if isinstance(v, str | int)}))  # fmt: skip
+    first = found.groupby([*(found[name] for name in WHO), told], dropna=False)["_table"]
+    twice = found[first.transform("min") != found["_table"]]
+    if len(twice):
+        row = twice.iloc[0]
+        raise ConfigError(
+            f"{len(twice)} measurements stand in two results, such as {row['readout']} "
+            f"{row['measure']} of {row['item']!r} in {row['subject']} ({paths[row['_table']]} and "
+            "one before it); they would count twice: give each model's results once"
+        )
+    return found.drop(columns="_table")
 
 
 def save_results(frame: pd.DataFrame, subject: Subject, run: OpenRun) -> dict[str, Any]:

@@ -97,6 +97,8 @@ class JobConfig(Config):
 class JobsConfig(Config):
     """A file of many fits."""
 
+    REPEATS = frozenset({"job"})  # each fit is done once, however often it is asked for
+
     job: list[JobConfig] = Field(min_length=1)
 
 

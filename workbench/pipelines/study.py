@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class StudyConfig(Config):
     """A study file."""
 
+    REPEATS = frozenset({"stage"})  # refused by their ids
+
     name: str
     """Names the study; letters, digits, - and _."""
     seed: int = 0
