@@ -1,11 +1,13 @@
 """The headline of a study on tables with planted answers."""
 
+import json
 from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from workbench.cli.batch import _tell_effects
 from workbench.pipelines.report import (
     as_text,
     belief_rows,
@@ -14,6 +16,9 @@ from workbench.pipelines.report import (
     trust_rows,
     truth_rows,
 )
+from workbench.pipelines.report_effects import effects_of
+from workbench.pipelines.report_truth import evidence_text
+from workbench.pipelines.report_words import blocks, fitted_of, many_doses, one_dose, with_runs
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
 from workbench.results import table, write_results
@@ -156,6 +161,144 @@ def test_truth_below_its_gate_says_so():
     assert row.control == "nulls 0.61 shuffled, 0.58 random; not usable (gate 0.9)"
 
 
+def fit_run(folder, recipe, split="unseen topic", **config):
+    """A fit's folder: its settings, and evidence as a table of before units were told."""
+    folder.mkdir()
+    run = {
+        "format": "interp-workbench/run", "version": 1, "id": "x", "verb": "fit",
+        "config": {"recipe": recipe, **config}, "git": {}, "packages": {}, "device": "cpu",
+        "seed": 0, "started": "", "finished": "", "status": "done",
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(run))
+    row = {
+        "direction": "trust", "split": split, "topic": "all", "layer": 3, "polarity": 1,
+        "chosen": True, "rendering": "bare", "auc": 0.7, "low": 0.6, "high": 0.8, "n": 96,
+        "n_facts": 48, "gate": 0.9, "usable": True, "null_shuffled": 0.61, "null_random": 0.58,
+        "interval": "95% bootstrap over facts", "model": "m",
+    }  # fmt: skip
+    pd.DataFrame([row]).to_parquet(folder / "evidence.parquet")
+    return Unit("mean", "fit", (), {}), Done("fit", "id", "done", folder)
+
+
+@pytest.mark.parametrize("recipe", ["trust", "trust_told"])
+def test_a_fit_that_is_not_of_truth_is_told_in_the_words_of_its_recipe(tmp_path, recipe):
+    """Scenarios were called facts, facets topics, and one pole of trust "affirmed"."""
+    row = headline([fit_run(tmp_path / "fit", recipe)]).iloc[0]
+    assert row["question"] == "trust AUC, block 3, unseen facets"
+    assert (row["n"], row["unit"]) == (48, "scenario")
+    assert row["interval"] == "95% bootstrap over scenarios"
+
+
+def test_columns_of_the_settings_name_what_is_held_out(tmp_path):
+    columns = {"groups": "style", "facts": "pair"}
+    one = fit_run(tmp_path / "one", "trust", "within:topic", **columns)
+    both = fit_run(tmp_path / "both", None, job=[{"recipe": ["truth", "trust"]}])
+    told = headline([one, both])
+    assert told["question"].tolist() == [
+        "mean: trust AUC, block 3, pairs held out", "mean: trust AUC, block 3, unseen groups",
+    ]  # fmt: skip
+    assert told["unit"].tolist() == ["pair", "unit"]
+
+
+def test_evidence_is_laid_out_in_the_words_of_its_recipe(tmp_path):
+    _, done = fit_run(tmp_path / "fit", "trust")
+    told = evidence_text(pd.read_parquet(done.path / "evidence.parquet"), fitted_of(done.path))
+    assert told.startswith("unseen facet, all, bare: 95% bootstrap over scenarios")
+    assert "  held out: n = 96 (48 scenarios), null of the best layer" in told
+
+
+@pytest.mark.parametrize(
+    ("layers", "told"),
+    [("0,1,2,3,28", "0-3,28"), ("15", "15"), ("3,5", "3,5"), ("27,28,29", "27-29"), (None, "")],
+)
+def test_runs_of_blocks_are_told_as_runs(layers, told):
+    assert blocks(layers) == told
+    table = with_runs(pd.DataFrame({"layers": [layers], "dose": [1.0]}))
+    assert table["layers"].tolist() == [told]
+
+
+def test_a_dose_is_told_as_the_docs_call_it():
+    assert one_dose("raw", "add") == "multiple of the stored vector"
+    assert one_dose("raw", "linear_map") == "whole edit (linear map)"
+    assert (one_dose("norm", "add"), many_doses("gap", "add")) == (
+        "mean residual norm", "natural gaps",
+    )  # fmt: skip
+
+
+def sweep_run(folder, results, stage, branch=()):
+    write_results(results.assign(run=folder.name), folder / "results.parquet")
+    return Unit(stage, "sweep", branch, {}), Done("sweep", "id", "done", folder)
+
+
+def test_of_several_sweeps_a_row_says_which_stage_it_is_of(tmp_path):
+    """Two rows of one question stood for two matrices."""
+    window = {"unit": "raw", "edit": "add", "layers": "0,1,2"}
+    units = [
+        sweep_run(tmp_path / "a", swept(1.0, **window), "bipo_doses", ("x",)),
+        sweep_run(tmp_path / "b", swept(2.0, **window), "anchor_doses"),
+        sweep_run(tmp_path / "c", swept(3.0, **{**window, "layers": "9"}), "mean_doses"),
+    ]
+    table = headline(units)
+    per = "per multiple of the stored vector"
+    assert table["question"].tolist() == [
+        f"bipo_doses: slope of transfer to person along truth at blocks 0-2, {per}",
+        f"anchor_doses: slope of transfer to person along truth at blocks 0-2, {per}",
+        f"mean_doses: slope of transfer to person along truth at block 9, {per}",
+    ]
+    assert table["stage"].tolist() == ["bipo_doses", "anchor_doses", "mean_doses"]
+    (alone,) = headline(units[:1])["question"]
+    assert alone.startswith("slope of transfer to person along truth, per")
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_many_sweeps_of_a_study_are_counted_and_not_each_laid_out(capsys, number):
+    found = {f"s{n}": effects_of(swept(1.0, layers="0,1,2")) for n in range(number)}
+    _tell_effects(found)
+    told = capsys.readouterr().out
+    assert ("4 sweeps: their slopes" in told) == (number == 4)
+    assert ("s2: slopes over guarded doses" in told) == (number == 3)
+
+
+def test_tables_for_a_reader_tell_runs_of_blocks_and_their_files_every_block():
+    frame = pd.concat([swept(1.0, layers="0,1,2"), swept(1.0, layers="9")])
+    found = effects_of(frame.assign(run="r"))
+    assert "0-2" in found.text()
+    assert "0,1,2" not in found.text()
+    assert set(found.slopes["layers"]) == {"0,1,2", "9"}
+
+
+def answers(*rows):
+    """A headline of (stage, question, value, planned)."""
+    common = {"model": "m", "low": 0.0, "high": 1.0, "n": 3, "unit": "item", "interval": "t"}
+    return pd.DataFrame([
+        {**common, "question": q, "value": v, "stage": stage, "planned": planned, "control": "c"}
+        for stage, q, v, planned in rows
+    ])  # fmt: skip
+
+
+def shown(table, most):
+    lines = as_text(table, most).splitlines()
+    return [line for line in lines if not line.startswith(" ")]
+
+
+def test_a_short_headline_takes_each_stage_and_question_in_turn_whatever_they_show():
+    table = answers(
+        ("first", "x along joy, block 2", 9.0, False),
+        ("first", "x along composite, block 1", 0.0, True),
+        ("first", "x along contrast, block 1", 0.1, True),
+        ("first", "y along composite", 0.2, True),
+        ("second", "z", 5.0, True),
+    )
+    *told, last = shown(table, 3)
+    assert told == ["x along composite, block 1", "y along composite", "z"]
+    assert last.startswith("2 more answers in headline.csv, by stage: first 2; shown is what")
+    turned = table.assign(value=-table["value"][::-1].to_numpy())
+    assert shown(turned, 3) == [*told, last]
+    assert shown(table, 5) == shown(table, None) == table["question"].tolist()
+    assert shown(table, 1)[:2] == ["x along composite, block 1", "z"]
+    assert as_text(headline([]), 3) == ""
+
+
 def test_seeds_of_one_organism_are_rows_of_their_own():
     gains = {"m+P-s0": 1.0, "m+P-s1": 3.0}
     parts = [claims("m", {}), *(claims(name, {("P", 1): g}) for name, g in gains.items())]
@@ -260,7 +403,9 @@ def test_windows_units_and_scopes_of_a_sweep_are_not_averaged():
     ]  # fmt: skip
     found = list(sweep_rows(pd.concat(parts)))
     assert sorted(row.value for row in found) == [pytest.approx(v) for v in (1, 2, 4, 8, 16)]
-    assert found[1].question == "slope of transfer to person along truth at 9, per norm dose"
+    assert found[1].question == (
+        "slope of transfer to person along truth at block 9, per mean residual norm"
+    )
 
 
 def test_a_sweep_of_one_dose_has_no_slope():
@@ -278,7 +423,9 @@ def test_a_sweep_of_one_dose_beside_none_tells_its_change():
     random = swept(-0.001, doses=(75.0,), control="random:0")
     (row,) = sweep_rows(pd.concat([swept(0.002, doses=(0.0, 75.0)), random]))
     assert row.value == pytest.approx(0.15)
-    assert row.question == "change of transfer to person along truth, at norm dose 75"
+    assert row.question == (
+        "change of transfer to person along truth, at dose 75 in mean residual norms"
+    )
     assert row.control == "random changes -0.075 to -0.075 (n = 1)"
 
 
@@ -288,7 +435,7 @@ def test_of_many_directions_of_a_sweep_the_largest_is_told_and_counts_the_others
         parts += [swept(slope, direction=name)]
         parts += [swept(0.5, direction=name, control="random:0")]
     (row,) = sweep_rows(pd.concat(parts))
-    assert row.question == "slope of transfer to person along b, per norm dose"
+    assert row.question == "slope of transfer to person along b, per mean residual norm"
     assert row.control == (
         "random slopes +0.50 to +0.50 (n = 1); the largest of 4, 2 of them beyond every random "
         "direction; all in slopes.csv, over guarded doses"

@@ -25,8 +25,12 @@ from workbench.plain import as_json
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
+    from workbench.pipelines.report_effects import Effects
     from workbench.pipelines.study import StudyConfig, Unit
     from workbench.pipelines.verb import Done
+
+MANY = 3
+"""So many sweeps of a study are each printed."""
 
 
 @app.command()
@@ -297,7 +301,7 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
         return
     options.told.id = config.name
     units = _run_study(config, options, workers)
-    from workbench.pipelines.report import as_text, headline, write_report
+    from workbench.pipelines.report import BRIEF, as_text, headline, write_report
     from workbench.pipelines.report_effects import study_effects, write_effects
     from workbench.pipelines.report_emotion_study import write_study_page
 
@@ -312,9 +316,8 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
         result = {"headline": table.to_dict("records"), "effects": told, "comparisons": judged}
         emit("run", config.name, "done", path, result)
         return
-    line(as_text(table))
-    for stage, effects in found.items():
-        line(f"\n{stage}: {effects.text()}")
+    line(as_text(table, BRIEF))
+    _tell_effects(found)
     for done in (done for _, done in units if done.verb == "compare"):
         from workbench.pipelines.report_organisms import verdict_text
 
@@ -326,6 +329,18 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
         line(f"\n{read_summary(done.path)}")
         files.append(done.path / REPORT)
     line(f"\nThe same as tables: {', '.join(map(str, files))}")
+
+
+def _tell_effects(found: Mapping[str, Effects]) -> None:
+    """Print the tables of a study's sweeps; of many, where they are."""
+    if len(found) > MANY:
+        line(
+            f"\n{len(found)} sweeps: their slopes, controls and doses stand in the tables below by "
+            "stage; `workbench effects RUN` prints those of one"
+        )
+        return
+    for stage, effects in found.items():
+        line(f"\n{stage}: {effects.text()}")
 
 
 def _run_study(config: StudyConfig, options: Options, workers: Workers) -> list[tuple[Unit, Done]]:

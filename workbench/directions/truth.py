@@ -224,7 +224,7 @@ def read_items(acts: ActivationsLike, fit: FitPart) -> Items:
         raise ConfigError(f"a topic may not be called {ALL_TOPICS!r}, the word for their mean")
     n = len(columns.y)
     facts = column(acts, given["facts"]) if "facts" in given else np.arange(n)
-    unit = "fact" if "facts" in given else "item"
+    unit = given.get("facts", "item")
     return Items(columns, cells(columns.groups, facts, n), unit)
 
 

@@ -307,8 +307,10 @@ def _table(path: Path) -> Row:
         return {"rows": len(frame), "jobs": frame["job"].nunique(), "AUC by job": _by_job(frame)}
     if path.name == "evidence.parquet":
         from workbench.pipelines.report_truth import evidence_text
+        from workbench.pipelines.report_words import fitted_of
 
-        return {"rows": len(frame), "AUC by layer (* chosen)": evidence_text(frame)}
+        told = evidence_text(frame, fitted_of(path.parent))
+        return {"rows": len(frame), "AUC by layer (* chosen)": told}
     return {"rows": len(frame), "columns": ", ".join(map(str, frame.columns))}
 
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.report_axis import axis_rows
@@ -18,6 +20,7 @@ from workbench.pipelines.report_many import Candidate, shortened
 from workbench.pipelines.report_persona_vectors import persona_vector_rows
 from workbench.pipelines.report_trust import margin_rows
 from workbench.pipelines.report_truth import Row, frozen_rows, truth_rows
+from workbench.pipelines.report_words import at_blocks, fitted_of, many_doses, one_dose
 from workbench.pipelines.study import Unit
 from workbench.pipelines.sweeping import GUARDS
 from workbench.pipelines.verb import Done
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EVIDENCE = "evidence.parquet"
+EVIDENCE, HEADLINE = "evidence.parquet", "headline.csv"
+BRIEF = 10
+"""Answers that a terminal shows of a study, or one of each stage where there are more stages."""
 
 SHOWN = {
     "own_world_advantage_minus_base": "own minus others, minus base",
@@ -50,30 +55,53 @@ TRUST = {
 
 
 def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
-    """Summarize the runs of a study: truth, beliefs, trust, and what the sweep moved."""
+    """Summarize the runs of a study: truth, beliefs, trust, and what its sweeps moved."""
     import pandas as pd
 
-    rows: list[Row] = []
-    fits = [(unit, done) for unit, done in units if (done.path / EVIDENCE).exists()]
-    fits = [(unit, done) for unit, done in fits if done.verb == "fit"]
+    rows = [*_fitted_rows(units), *_applied_rows(units)]
+    measured = _results(units, "measure")
+    _warn_of_orphans(measured)
+    stages = ", ".join(dict.fromkeys(unit.stage for unit, done in units if done.verb == "measure"))
+    found = (*belief_rows(measured), *trust_rows(measured))
+    rows += [replace(row, stage=stages) for row in found]
+    for told in (axis_rows, persona_vector_rows, emotion_rows, margin_rows):
+        rows += told(units)
+    rows += _swept_rows(units)
+    return pd.DataFrame([asdict(row) for row in rows], columns=list(Row.__annotations__))
+
+
+def _fitted_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
+    import pandas as pd
+
+    fits = [one for one in units if one[1].verb == "fit" and (one[1].path / EVIDENCE).exists()]
     for unit, done in fits:
-        found = truth_rows(pd.read_parquet(done.path / EVIDENCE))
         label = f"{unit.title}: " if len(fits) > 1 else ""
-        rows += [replace(row, question=label + row.question) for row in found]
+        for row in truth_rows(pd.read_parquet(done.path / EVIDENCE), fitted_of(done.path)):
+            yield replace(row, question=label + row.question, stage=unit.stage)
+
+
+def _applied_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
     applied = [(unit, done) for unit, done in units if done.verb == "apply"]
     for unit, done in applied:
         label = f"{unit.title}: " if len(applied) > 1 else ""
-        rows += [replace(row, question=label + row.question) for row in frozen_rows(done.path)]
-    measured = _results(units, "measure")
-    _warn_of_orphans(measured)
-    rows += belief_rows(measured)
-    rows += trust_rows(measured)
-    rows += axis_rows(units)
-    rows += persona_vector_rows(units)
-    rows += emotion_rows(units)
-    rows += margin_rows(units)
-    rows += sweep_rows(_results(units, "sweep"))
-    return pd.DataFrame([asdict(row) for row in rows], columns=list(Row.__annotations__))
+        for row in frozen_rows(done.path):
+            yield replace(row, question=label + row.question, stage=unit.stage)
+
+
+def _swept_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
+    """Tell what each stage of sweeps moved; of several, a row says which it is of."""
+    import pandas as pd
+
+    stages: dict[str, list[tuple[Unit, Done]]] = {}
+    for unit, done in units:
+        if done.verb == "sweep":
+            stages.setdefault(unit.stage, []).append((unit, done))
+    found = {stage: _results(own, "sweep") for stage, own in stages.items()}
+    windows = _windows(pd.concat(found.values())) if found else 0
+    for stage, results in found.items():
+        label = f"{stage}: " if len(found) > 1 else ""
+        for row in sweep_rows(results, windows):
+            yield replace(row, question=label + row.question, stage=stage)
 
 
 def _warn_of_orphans(results: pd.DataFrame | None) -> None:
@@ -91,16 +119,48 @@ def _warn_of_orphans(results: pd.DataFrame | None) -> None:
             )
 
 
-def as_text(table: pd.DataFrame) -> str:
-    """Lay the headline out for a terminal: two lines for each answer."""
+def as_text(table: pd.DataFrame, most: int | None = None) -> str:
+    """Lay the headline out for a terminal: three lines for each answer.
+
+    Args:
+        table: from `headline`.
+        most: show so many answers, and say how many more there are. The study's design chooses
+            them, never what they show: every stage gets one before another stage gets two; within
+            a stage, what is told whatever it shows comes before what was picked by it, and each
+            question comes once before it comes again, of another model or direction.
+    """
+    shown = table if most is None or len(table) <= most else table.loc[_chosen(table, most)]
     lines = []
-    for row in table.to_dict("records"):
+    for row in shown.to_dict("records"):
         sign = "+" if any(word in row["question"] for word in DIFFERENCES) else ""
         ends = f"{row['value']:{sign}.3f}" + _ends(row["low"], row["high"], sign)
         units = row["unit"] if row["n"] == 1 else f"{row['unit']}s"
         said = f"{row['model']}: {ends}, n = {row['n']} {units}, {row['interval']}"
         lines += [row["question"], f"    {said}", f"    control: {row['control']}"]
+    if left := len(table) - len(shown):
+        rest = table.drop(shown.index)["stage"].value_counts(sort=False)
+        told = ", ".join(f"{stage or 'the study'} {count}" for stage, count in rest.items())
+        answers = f"{left} more answer{'s' if left > 1 else ''}"
+        lines.append(
+            f"{answers} in {HEADLINE}, by stage: {told}; shown is what comes first in each"
+        )
     return "\n".join(lines)
+
+
+def _chosen(table: pd.DataFrame, most: int) -> list[Any]:
+    """Return the index of the answers that a short headline shows, in the table's order."""
+    turn = table.groupby(["stage", "planned", _kind(table)], sort=False).cumcount()
+    ranked = table.assign(unplanned=~table["planned"].astype(bool), turn=turn)
+    ranked = ranked.sort_values(["unplanned", "turn"], kind="stable")
+    place = ranked.groupby("stage", sort=False).cumcount().reindex(table.index)
+    least = max(most, int((place == 0).sum()))
+    kept = place.sort_values(kind="stable").index[:least]
+    return [one for one in table.index if one in set(kept)]
+
+
+def _kind(table: pd.DataFrame) -> pd.Series[str]:
+    """Return what a question asks, whatever direction or block it asks it of."""
+    return table["question"].str.replace(r" along [^,]*|, blocks? [\d,-]+", "", regex=True)
 
 
 def _ends(low: float, high: float, sign: str = "+") -> str:
@@ -110,7 +170,7 @@ def _ends(low: float, high: float, sign: str = "+") -> str:
 def write_report(table: pd.DataFrame, units: Sequence[tuple[Unit, Done]], folder: Path) -> Path:
     """Write the headline and the list of its runs; return the table's path."""
     make_folder(folder)
-    path = folder / "headline.csv"
+    path = folder / HEADLINE
     stages = [{"stage": u.title, "verb": d.verb, "id": d.id, "path": str(d.path)} for u, d in units]
     for target, text in (
         (path, table.to_csv(index=False)),
@@ -256,20 +316,21 @@ def _interval(values: pd.Series[float], unit: str) -> Interval:
     return bootstrap_interval(values.to_numpy(float), unit=unit)
 
 
-def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
+def sweep_rows(results: pd.DataFrame | None, windows: int | None = None) -> Iterator[Row]:
     """What each behavior does over the dose, against what it does along random directions.
 
-    Of more than three models and directions with one behavior, the largest is told.
+    Of more than three models and directions with one behavior, the largest is told. Blocks are
+    told where sweeps edit several ``windows`` of them, of which this may be one alone.
     """
     if results is None:
         return
     kept = results[results["valid"] & ~results["readout"].isin(GUARDS)]
     keys = ["subject", "measure", "condition", "direction", "edit", "layers", "scope", "unit"]
-    windows = kept.groupby(["direction", "edit", "scope"])["layers"].nunique()
+    several = (_windows(kept) if windows is None else windows) > 1
     kinds: dict[tuple[Any, ...], list[Candidate]] = {}
     for key, part in kept.groupby([*keys, "readout", "run"], sort=False, dropna=False):
         told = dict(zip([*keys, "readout"], key, strict=False))
-        at = f" at {told['layers']}" if windows.max() > 1 else ""
+        at = f" at {at_blocks(told['layers'])}" if several else ""
         kind = tuple(told[name] for name in ("readout", "measure", "condition", *keys[4:]))
         if found := _swept(part, told, at):
             kinds.setdefault(kind, []).append(found)
@@ -277,28 +338,37 @@ def sweep_rows(results: pd.DataFrame | None) -> Iterator[Row]:
         yield from shortened(many, "beyond every random direction", TABLE)
 
 
+def _windows(results: pd.DataFrame) -> int:
+    """Return how many windows of blocks one direction was added to."""
+    found = results.groupby(["direction", "edit", "scope"])["layers"].nunique()
+    return int(found.max()) if len(found) else 0
+
+
 def _swept(part: pd.DataFrame, told: Mapping[str, Any], at: str) -> Candidate | None:
     """One direction's slope, or its change where there is but one dose; None without either."""
-    own = part[part["control"] == "none"]
-    slopes = _slopes(own)
+    cells = part.pivot_table(index="item", columns=["control", "dose"], values="value")
+    slopes = _slopes(cells, "none")
     if not len(slopes):
         return None
-    zero = own[own["dose"] == 0]
-    doses = own.loc[own["dose"] != 0, "dose"].unique()
-    alone = len(doses) == 1 and len(zero) > 0
+    places: list[Any] = list(cells.columns)
+    doses = [dose for control, dose in places if control == "none" and dose != 0]
+    alone = len(doses) == 1 and ("none", 0.0) in places
     scale, word = (float(doses[0]), "change") if alone else (1.0, "slope")
     found = _interval(slopes * scale, "item")
+    controls = cells.columns.get_level_values("control").unique()
     random = [
-        scale * float(_slopes(_with_zero(rows, zero)).mean())
-        for name, rows in part.groupby("control")
+        scale * float(_slopes(cells, name).mean())
+        for name in controls
         if str(name).startswith("random:")
     ]
     control = "no random control was run"
     if random:
-        places = 3 if alone else 2
-        ends = f"{min(random):+.{places}f} to {max(random):+.{places}f}"
+        digits = 3 if alone else 2
+        ends = f"{min(random):+.{digits}f} to {max(random):+.{digits}f}"
         control = f"random {word}s {ends} (n = {len(random)})"
-    dose = f"at {told['unit']} dose {scale:g}" if alone else f"per {told['unit']} dose"
+    dose = f"per {one_dose(told['unit'], told['edit'])}"
+    if alone:
+        dose = f"at dose {scale:g} in {many_doses(told['unit'], told['edit'])}"
     words = (
         f"{word} of {told['measure']} to {told['condition']} along {told['direction']}{at}, {dose}"
     )
@@ -309,17 +379,16 @@ def _swept(part: pd.DataFrame, told: Mapping[str, Any], at: str) -> Candidate | 
     )
 
 
-def _with_zero(rows: pd.DataFrame, zero: pd.DataFrame) -> pd.DataFrame:
-    """A random direction's curve shares the unedited point with the direction's own."""
-    import pandas as pd
+def _slopes(cells: pd.DataFrame, control: Any) -> pd.Series[float]:
+    """Least-squares slope over the dose, for each item read at every dose; none for one dose.
 
-    return pd.concat([rows[rows["dose"] != 0], zero])
-
-
-def _slopes(rows: pd.DataFrame) -> pd.Series[float]:
-    """Least-squares slope over the dose, for each item read at every dose; none for one dose."""
-    table = rows.pivot_table(index="item", columns="dose", values="value").dropna()
-    doses = table.columns.to_numpy(float)
+    A random direction's curve shares the unedited point with the direction's own.
+    """
+    places: list[Any] = list(cells.columns)
+    own = [place for place in places if place == ("none", 0) or (place[0] == control and place[1])]
+    own = sorted(own, key=lambda place: float(place[1]))
+    table = cells[own].dropna()
+    doses = np.array([dose for _, dose in own])
     if len(doses) < 2:
         return table.iloc[:0].sum(axis=1)
     centered = doses - doses.mean()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,17 @@ SHOWN = 3
 def axis_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
     """Give the rows of every run of rollouts, of the axis and of cosines, in order."""
     for unit, done in units:
-        if done.verb == "rollout" and "answers" in done.result:
-            yield _written(unit, done.result)
-        elif done.verb == "axis":
-            yield from _axis(done)
-        elif done.verb == "cosines":
-            yield from _cosines(done)
+        for row in _told(unit, done):
+            yield replace(row, stage=unit.stage)
+
+
+def _told(unit: Unit, done: Done) -> Iterator[Row]:
+    if done.verb == "rollout" and "answers" in done.result:
+        yield _written(unit, done.result)
+    elif done.verb == "axis":
+        yield from _axis(done)
+    elif done.verb == "cosines":
+        yield from _cosines(done)
 
 
 def _written(unit: Unit, result: Mapping[str, Any]) -> Row:
@@ -87,7 +93,8 @@ def _cosines(done: Done) -> Iterator[Row]:
         share = f"{int(passed.sum())} of {len(passed)} pass all"
         control = f"bands {bands}: {verdict}; {share}; {_who(done.result.get('judge'))}"
         told = f"cosine of {row['first']} with {row['bank']} {row['second']}, block {row['layer']}"
-        yield _row(told, done.result, {str(k): v for k, v in row.items()}, "cosine", control)
+        found = _row(told, done.result, {str(k): v for k, v in row.items()}, "cosine", control)
+        yield replace(found, planned=False)
 
 
 def largest_cosines(done: Done) -> pd.DataFrame:

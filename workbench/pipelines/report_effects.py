@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.effects import GUARDS, How, judge, sensitivity
 from workbench.files import write_bytes
+from workbench.pipelines.report_words import with_runs
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
 from workbench.results import read_results
@@ -179,6 +180,7 @@ def _gaps(
 
 def _lines(table: pd.DataFrame, columns: Sequence[str]) -> str:
     """Lay out columns, without those in which every row says the same of the intervention."""
+    table = with_runs(table)
     shown = [c for c in columns if c not in WHO[1:] or table[c].nunique() > 1]
     if "unit" in shown and table["unit"].nunique() == 1:
         shown.remove("unit")

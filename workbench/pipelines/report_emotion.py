@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,11 +117,11 @@ def gaps_page(folder: Path) -> str:
 
 def emotion_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
     """Give a study's headline the held-out AUC, the planned correlations, and the gaps."""
-    for _, done in units:
-        if done.verb == "emotions":
-            yield from _vector_rows(done)
-        elif done.verb == "profiles":
-            yield from _gap_rows(done)
+    kinds = {"emotions": _vector_rows, "profiles": _gap_rows}
+    for unit, done in units:
+        if done.verb in kinds:
+            for row in kinds[done.verb](done):
+                yield replace(row, stage=unit.stage)
 
 
 def _vector_rows(done: Done) -> Iterator[Row]:
@@ -165,6 +166,7 @@ def _gap_rows(done: Done) -> Iterator[Row]:
             f"first half {before['zgap']:+.2f}; items {row['item_low']:+.2f} to "
             f"{row['item_high']:+.2f}; random {row['random95']:.2f}, matched "
             f"{row['matched95']:.2f}; {between_seeds(row['seed_gap'])}" + _auc(row),
+            planned=row["emotion"] in SUMS,
         )  # fmt: skip
 
 

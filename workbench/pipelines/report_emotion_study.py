@@ -22,6 +22,7 @@ from workbench.pipelines.report_emotion import (
     vectors_page,
     window_mean,
 )
+from workbench.pipelines.report_words import at_blocks, one_dose, with_runs
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
 from workbench.plain import number
@@ -189,7 +190,7 @@ def dose_verdicts(title: str, found: Effects) -> Iterator[str]:
 
 
 def _place(row: Mapping[Any, Any], slopes: pd.DataFrame) -> str:
-    return f" at {row['layers']}" if slopes["layers"].nunique() > 1 else ""
+    return f" at {at_blocks(row['layers'])}" if slopes["layers"].nunique() > 1 else ""
 
 
 def _dose_section(title: str, found: Effects) -> str:
@@ -197,10 +198,9 @@ def _dose_section(title: str, found: Effects) -> str:
     parts = [
         f"## Doses: {title}",
         f"Intervals: {', '.join(dict.fromkeys(map(str, slopes['interval'])))}; band: "
-        f"{', '.join(dict.fromkeys(map(str, slopes['band_name'])))}; per "
-        f"{', '.join(dict.fromkeys(map(str, slopes['dose_unit'])))} dose.",
-        grid(slopes[[name for name in SLOPES if name in slopes]]),
-        grid(doses[[name for name in DOSES if name in doses]]),
+        f"{', '.join(dict.fromkeys(map(str, slopes['band_name'])))}; per {_one_dose(slopes)}.",
+        grid(with_runs(slopes[[name for name in SLOPES if name in slopes]])),
+        grid(with_runs(doses[[name for name in DOSES if name in doses]])),
     ]
     if len(found.controls):
         columns = [
@@ -218,9 +218,14 @@ def _dose_section(title: str, found: Effects) -> str:
         parts += [
             f"Largest change at doses -{found.endpoint:g} and {found.endpoint:g}, a sensitivity "
             "and no estimate of mediation:",
-            grid(found.sensitivity),
+            grid(with_runs(found.sensitivity)),
         ]
     return "\n\n".join(parts)
+
+
+def _one_dose(slopes: pd.DataFrame) -> str:
+    kinds = slopes[["dose_unit", "edit"]].drop_duplicates().itertuples(index=False)
+    return ", ".join(dict.fromkeys(one_dose(unit, edit) for unit, edit in kinds))
 
 
 def _word(holds: bool) -> str:

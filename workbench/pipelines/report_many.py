@@ -38,4 +38,4 @@ def shortened(
     first = max(found, key=lambda one: one.size)
     count = sum(one.beyond for one in found)
     told = f"the {most} of {len(found)}, {count} of them {beyond}; all in {table}"
-    yield replace(first.row, control=f"{first.row.control}; {told}")
+    yield replace(first.row, control=f"{first.row.control}; {told}", planned=False)

@@ -36,7 +36,7 @@ def persona_vector_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
         for name, rows in TABLES.get(done.verb, {}).items():
             if (done.path / name).exists():
                 for row in rows(done.result, _middle(done.path / name)):
-                    yield replace(row, question=label + row.question)
+                    yield replace(row, question=label + row.question, stage=unit.stage)
 
 
 def _middle(path: Path) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +74,10 @@ def as_page(found: Judged) -> str:
 
 def margin_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
     """Yield a headline's rows: what each trust run of a study found."""
-    for _, done in units:
+    for unit, done in units:
         if done.verb == "trust":
-            yield from run_rows(done.path, str(read_result(done.path)["model"]))
+            for row in run_rows(done.path, str(read_result(done.path)["model"])):
+                yield replace(row, stage=unit.stage)
 
 
 def run_rows(folder: Path, model: str) -> Iterator[Row]:
@@ -85,9 +87,9 @@ def run_rows(folder: Path, model: str) -> Iterator[Row]:
     table = pd.read_parquet(folder / "monotone.parquet")
     for method, rows in table[table["facet"] == ALL].groupby("method", sort=False):
         own = rows[(rows["control"] == OWN) & (rows["statistic"] == "slope")]
-        slope = own.to_dict("records")[0]
+        slope, named = own.to_dict("records")[0], str(method).replace("_", " ")
         yield Row(
-            question=f"slope of the trust margin, {str(method).replace('_', ' ')}, per dose",
+            question=f"slope of the trust margin, {named}, per multiple of the matrix",
             model=model,
             value=float(slope["value"]),
             low=float(slope["low"]),

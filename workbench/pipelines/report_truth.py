@@ -1,4 +1,7 @@
-"""What a study says of truth: held-out AUC by topic, the gate in every model, and beliefs."""
+"""What a study says of fits: held-out AUC, the gate in every model, and what is believed.
+
+Of truth and of whatever else a recipe tells apart, in the words of its columns.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.pipelines.report_words import Fitted, fitted_of
+
 if TYPE_CHECKING:
     import pandas as pd
 
 ALL_TOPICS = "all"
 TRANSFER = "transfer"
 SPLITS = {
-    "within:topic": "facts held out",
-    "unseen topic": "unseen topics",
-    "held out": "held-out items of all topics",
+    "within:topic": "{unit}s held out",
+    "unseen topic": "unseen {group}s",
+    "held out": "held-out items of all {group}s",
 }
 SIDES = {1: "affirmed", -1: "negated"}
 BELIEFS = {
@@ -39,60 +44,72 @@ class Row:
     unit: str
     interval: str
     control: str
+    stage: str = ""
+    """The study's stages that it comes from."""
+    planned: bool = True
+    """Whether it is told whatever it shows; else it was picked by what it shows."""
 
 
-def truth_rows(evidence: pd.DataFrame) -> Iterator[Row]:
+def truth_rows(evidence: pd.DataFrame, fitted: Fitted | None = None) -> Iterator[Row]:
     """Held-out AUC at the chosen block, by polarity, beside the null of the best block."""
+    fitted = fitted or Fitted()
     chosen = evidence[evidence["chosen"] & (evidence["polarity"] != 0)]
     chosen = chosen[chosen["split"] != TRANSFER]  # a grid, not an answer
-    for split, topic, words in _readings(chosen):
+    sided = (chosen["polarity"] < 0).any()
+    for split, topic, words in _readings(chosen, fitted):
         part = chosen[(chosen["split"] == split) & (chosen["topic"] == topic)]
         part = part.sort_values(["rendering", "polarity"], ascending=[True, False])
         several = part["rendering"].nunique() > 1
         for row in part.to_dict("records"):
             usable = "" if row["usable"] else f"; not usable (gate {row['gate']:g})"
             nulls = f"nulls {row['null_shuffled']:.2f} shuffled, {row['null_random']:.2f} random"
-            side, block = SIDES[row["polarity"]], row["layer"]
             turn = f", {row['rendering']}" if several else ""
+            side = f", {SIDES[row['polarity']]}" if sided else ""
+            what = row.get("direction", "truth")
             yield Row(
-                question=f"truth AUC, block {block}, {words}{turn}, {side}",
+                question=f"{what} AUC, block {row['layer']}, {words}{turn}{side}",
                 model=row["model"],
                 value=row["auc"],
                 low=row["low"],
                 high=row["high"],
                 n=row["n_facts"],
-                unit="fact",
-                interval=row["interval"],
+                unit=fitted.unit_of(row["interval"]),
+                interval=fitted.interval(row["interval"]),
                 control=nulls + usable,
             )
 
 
-def _readings(chosen: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+def _readings(chosen: pd.DataFrame, fitted: Fitted) -> Iterator[tuple[str, str, str]]:
     """Yield split, topic and words: topics together where held out, apart in a further set."""
     for split in chosen["split"].unique():
         if split in SPLITS:
-            yield split, ALL_TOPICS, SPLITS[split]
+            words = SPLITS[split].format(unit=fitted.unit, group=fitted.group)
+            yield split, ALL_TOPICS, words
             continue
         for topic in chosen.loc[chosen["split"] == split, "topic"].unique():
             if topic != ALL_TOPICS:
                 yield split, topic, f"frozen on {topic}"
 
 
-def evidence_text(evidence: pd.DataFrame) -> str:
+def evidence_text(evidence: pd.DataFrame, fitted: Fitted | None = None) -> str:
     """Lay held-out AUC out by layer and polarity, one block of lines for each split and topic."""
+    fitted = fitted or Fitted()
     kept = evidence[evidence["polarity"] != 0]
-    lines = []
+    sided, lines = (kept["polarity"] < 0).any(), []
     for (split, topic, turn), part in kept[kept["split"] != TRANSFER].groupby(
         ["split", "topic", "rendering"], sort=False
     ):
         sides = [part[part["polarity"] == side].set_index("layer") for side in SIDES]
         known = [one for one in sides if len(one)]
-        lines.append(f"{split}, {topic}, {turn}: {part['interval'].iloc[0]}")
-        for one, name in zip(sides, SIDES.values(), strict=True):
+        interval = str(part["interval"].iloc[0])
+        unit = fitted.unit_of(interval)
+        where = str(split).replace("topic", fitted.group)
+        lines.append(f"{where}, {topic}, {turn}: {fitted.interval(interval)}")
+        for one, side in zip(sides, SIDES.values(), strict=True):
             if len(one):
-                top = one.iloc[0]
+                top, name = one.iloc[0], side if sided else "held out"
                 lines.append(
-                    f"  {name}: n = {top['n']} ({top['n_facts']} facts), null of the best layer "
+                    f"  {name}: n = {top['n']} ({top['n_facts']} {unit}s), null of the best layer "
                     f"{top['null_shuffled']:.2f} shuffled, {top['null_random']:.2f} random"
                 )
         for layer in sorted(part["layer"].unique()):
@@ -110,7 +127,8 @@ def frozen_rows(run: Path) -> Iterator[Row]:
     gate, beliefs = run / "evidence.parquet", run / "beliefs.parquet"
     if gate.exists():
         for model, part in pd.read_parquet(gate).groupby("model", sort=False):
-            yield from (replace(row, model=str(model)) for row in truth_rows(part))
+            rows = truth_rows(part, fitted_of(run))
+            yield from (replace(row, model=str(model)) for row in rows)
     if not beliefs.exists():
         return
     table = pd.read_parquet(beliefs)
