@@ -21,7 +21,7 @@ from workbench_apps.plane import Planes
 from workbench.directions.own_world import own_world_table
 from workbench.errors import FormatError, MismatchError
 from workbench.results import read_results
-from workbench.stats import bootstrap_interval
+from workbench.stats import mean_interval
 
 BASE = "base"
 CONTRASTS = {
@@ -252,7 +252,7 @@ def _interval(values: np.ndarray, unit: str) -> dict[str, Any]:
     if len(values) < FEWEST:
         nothing = {"low": np.nan, "high": np.nan, "interval": f"withheld: under {FEWEST} {unit}s"}
         return {"mean": float(values.mean()), "n": len(values), "unit": unit, **nothing}
-    found = bootstrap_interval(values, unit=unit)
+    found = mean_interval(values, unit=unit)
     return {
         "mean": found.value,
         "low": found.low,

@@ -127,6 +127,7 @@ def test_a_planted_trend_is_found_and_stands_above_random_orders():
     assert found["low"] < -0.8 < found["high"] < 0
     assert abs(found["slope"]) > 3 * found["band"] > 0
     assert (found["n"], found["unit"], found["turns"]) == (12, "conversation", 8)
+    assert found["interval"] == "95% t over conversations"
 
 
 def test_no_trend_stays_inside_the_band_of_random_orders_about_as_often_as_it_says():

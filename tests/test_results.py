@@ -283,6 +283,15 @@ def test_organisms_are_never_averaged_over(pair):
         summarize(pd.concat(texts, ignore_index=True), by=["measure"])
 
 
+def test_few_items_that_weigh_unlike_have_a_t_interval_around_their_weighted_mean():
+    weights = [1.0, 4.0, 2.0, 3.0]
+    rows = [measured(str(i), float(i**2), weight=w) for i, w in enumerate(weights)]
+    row = only(table(rows))
+    assert row["mean"] == pytest.approx(np.average([0, 1, 4, 9], weights=weights))
+    assert (row["n"], row["interval"]) == (4, "95% t over items")
+    assert row["low"] < row["mean"] < row["high"]
+
+
 def test_the_dose_unit_and_the_unit_of_replication_do_not_meet():
     frame = table([measured("a", 1.0), measured("b", 2.0)], unit="norm", dose=0.1)
     row = only(frame, by=["measure", "unit", "dose"])
@@ -296,7 +305,7 @@ def test_a_coarser_unit_may_stand_in_extra():
         for n in range(10)
     ]
     row = only(table(rows), unit="fact")
-    assert (row["n"], row["unit"], row["interval"]) == (3, "fact", "95% bootstrap over facts")
+    assert (row["n"], row["unit"], row["interval"]) == (3, "fact", "95% t over facts")
     with pytest.raises(ConfigError, match=r"unit 'topic' is neither .* in extra: fact"):
         summarize(table(rows), unit="topic")
 

@@ -2,7 +2,7 @@ import inspect
 
 import numpy as np
 import pytest
-from scipy.stats import t, ttest_rel
+from scipy.stats import t, ttest_1samp, ttest_rel
 from sklearn.metrics import roc_auc_score
 
 from workbench import stats
@@ -49,12 +49,129 @@ def test_a_weighted_auc_without_one_class_is_no_number():
 def test_a_bootstrap_over_groups_is_wider_than_one_over_their_copies():
     groups = np.repeat(np.arange(20), 10)
     values = np.repeat(RNG.standard_normal(20), 10)
-    over_groups = stats.bootstrap_interval(values, groups, unit="fact")
-    over_items = stats.bootstrap_interval(values)
+    over_groups = stats.mean_interval(values, groups, unit="fact")
+    over_items = stats.mean_interval(values)
     ratio = (over_groups.high - over_groups.low) / (over_items.high - over_items.low)
     assert 2.5 < ratio < 4  # the square root of ten
     assert (over_groups.n, over_groups.unit) == (20, "fact")
     assert over_groups.name == "95% bootstrap over facts"
+
+
+NULLS = 1000
+
+
+def covered(make, trials=NULLS):
+    """The share of simulated nulls whose interval holds 0; ``make`` turns a generator to one."""
+    found = [make(np.random.default_rng(trial)) for trial in range(trials)]
+    return np.mean([one.low <= 0 <= one.high for one in found])
+
+
+@pytest.mark.parametrize("n", [2, 4, 6, 12, 19])
+def test_an_interval_of_a_mean_of_few_units_holds_the_truth_as_often_as_it_says(n):
+    share = covered(lambda rng: stats.mean_interval(rng.standard_normal(n)))
+    assert 0.93 <= share <= 0.97
+
+
+def test_an_interval_of_a_mean_of_many_units_holds_the_truth_as_often_as_it_says():
+    def one(rng):
+        return stats.mean_interval(rng.standard_normal(40), draws=400, seed=int(rng.integers(9999)))
+
+    assert 0.93 <= covered(one) <= 0.97
+
+
+@pytest.mark.parametrize("n", [3, 4, 6, 12])
+@pytest.mark.parametrize("alike", [0.0, 0.2, 1.0])
+def test_few_groups_of_unlike_size_or_weight_have_an_interval_that_holds(n, alike):
+    """From rows that have nothing in common within a group to rows that are all alike there."""
+
+    def weighted(rng):
+        weights = rng.integers(1, 9, n).astype(float)
+        spread = np.sqrt(alike + (1 - alike) / weights)
+        return stats.mean_interval(spread * rng.standard_normal(n), weights=weights)
+
+    def clustered(rng):
+        groups = np.repeat(np.arange(n), rng.integers(1, 9, n))
+        values = np.sqrt(alike) * rng.standard_normal(n)[groups]
+        return stats.mean_interval(
+            values + np.sqrt(1 - alike) * rng.standard_normal(len(groups)), groups
+        )
+
+    for make in (weighted, clustered):
+        assert 0.93 <= covered(make) <= 0.975
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"), [(4, 4, 0), (3, 9, 0), (6, 6, 6), (6, 5, 3)]
+)
+def test_a_difference_of_means_of_few_groups_holds_the_truth(first, second, shared):
+    groups = np.r_[np.arange(first), np.arange(first - shared, first - shared + second)]
+    labels = np.repeat([True, False], [first, second])
+
+    def one(rng):
+        own = rng.standard_normal(groups.max() + 1) if shared else np.zeros(groups.max() + 1)
+        return stats.mean_difference(own[groups] + rng.standard_normal(len(groups)), labels, groups)
+
+    assert 0.93 <= covered(one) <= 0.98
+
+
+def test_few_groups_of_one_size_have_the_t_interval_of_their_means():
+    values = RNG.standard_normal((7, 3))
+    found = stats.mean_interval(values.ravel(), np.repeat(np.arange(7), 3), unit="fact")
+    expected = ttest_1samp(values.mean(axis=1), 0).confidence_interval(0.95)
+    np.testing.assert_allclose((found.low, found.high), expected)
+    assert (found.n, found.unit, found.name) == (7, "fact", "95% t over facts")
+    weighted = stats.mean_interval(values.mean(axis=1), weights=np.full(7, 0.3), level=0.9)
+    expected = ttest_1samp(values.mean(axis=1), 0).confidence_interval(0.9)
+    np.testing.assert_allclose((weighted.low, weighted.high), expected)
+
+
+def test_a_difference_of_groups_that_have_both_sides_is_the_paired_t_test():
+    first, second = RNG.standard_normal((2, 8))
+    found = stats.mean_difference(
+        np.r_[first, second], np.repeat([True, False], 8), np.tile(np.arange(8), 2)
+    )
+    expected = ttest_rel(first, second).confidence_interval(0.95)
+    np.testing.assert_allclose((found.low, found.high), expected)
+
+
+def test_a_side_of_one_group_has_no_interval():
+    found = stats.mean_difference(np.arange(6.0), np.arange(6) > 2, np.array([0, 0, 0, 1, 2, 3]))
+    assert (found.value, found.n, found.name) == (3, 4, "none: 1 item on a side")
+    assert np.isnan([found.low, found.high]).all()
+    with pytest.raises(ValueError, match="3 of 3 rows are labelled"):
+        stats.mean_difference(np.arange(3.0), np.ones(3, bool))
+
+
+@pytest.mark.parametrize(
+    ("n", "name"), [(19, "95% t over items"), (20, "95% bootstrap over items")]
+)
+def test_the_number_of_units_says_how_an_interval_is_made_and_not_what_it_is_around(n, name):
+    values, weights = RNG.standard_normal(n), RNG.uniform(1, 5, n)
+    found = stats.mean_interval(values, weights=weights)
+    assert found.value == pytest.approx(np.average(values, weights=weights))
+    assert (found.n, found.name) == (n, name)
+    assert found.low < found.value < found.high
+
+
+@pytest.mark.parametrize("n", [3, 30])
+def test_values_that_are_all_alike_have_an_interval_without_width(n):
+    weights = RNG.uniform(1, 5, n)
+    for found in (
+        stats.mean_interval(np.full(n, 0.1)),
+        stats.mean_interval(np.full(n, 0.1), weights=weights),
+    ):
+        assert (found.value, found.low, found.high) == (0.1, 0.1, 0.1)
+
+
+def test_an_interval_of_a_share_stays_a_share():
+    found = stats.mean_interval(np.array([0.0, 1.0, 1.0]), within=(0.0, 1.0))
+    assert (found.low, found.high) == (0, 1)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf])
+def test_a_weight_is_a_number_above_0(weight):
+    with pytest.raises(ValueError, match="each must be a number above 0"):
+        stats.mean_interval(np.arange(3.0), weights=np.array([1.0, weight, 1.0]))
 
 
 def test_a_bootstrap_interval_of_an_auc_holds_the_truth_about_as_often_as_it_says():
@@ -175,7 +292,7 @@ def test_a_score_that_is_no_number_has_no_interval():
 
 def test_one_group_alone_has_no_interval():
     group = np.zeros(4, int)
-    found = stats.bootstrap_interval(np.arange(4.0), group, unit="fact")
+    found = stats.mean_interval(np.arange(4.0), group, unit="fact")
     assert (found.value, found.n, found.name) == (1.5, 1, "none: 1 fact")
     assert np.isnan([found.low, found.high]).all()
     labels = np.array([True, False, True, False])
@@ -197,7 +314,8 @@ def test_a_level_is_a_share(level):
         lambda: stats.seed_mean(values, level),
         lambda: stats.t_intervals(values, level),
         lambda: stats.jackknife(values, np.array(2.0), level),
-        lambda: stats.bootstrap_interval(values, level=level),
+        lambda: stats.mean_interval(values, level=level),
+        lambda: stats.mean_difference(values, values > 2, level=level),
         lambda: stats.paired_difference(values, np.zeros(5), level=level),
     ):
         with pytest.raises(ValueError, match="a share between 0 and 1"):

@@ -14,9 +14,8 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from workbench.directions import Directions
-from workbench.directions.rows import bootstrap_name
 from workbench.errors import ConfigError
-from workbench.stats import cluster_weights, percentiles
+from workbench.stats import mean_interval, percentiles
 from workbench.types import ActivationsLike, Read, Rendered, Subject, ndarray
 
 ASSISTANT = "assistant"
@@ -157,17 +156,14 @@ def drift_trend(
 def _trend(
     series: Sequence[Float[ndarray, " m"]], draws: int, level: float, seed: int
 ) -> dict[str, Any]:
-    slopes, n = np.array([float(_slope(one[None])[0]) for one in series]), len(series)
-    low = high = np.nan
-    if n > 1:
-        weights, _ = cluster_weights(np.arange(n), draws, seed)
-        low, high = percentiles(weights @ slopes / n, level)
+    slopes = np.array([float(_slope(one[None])[0]) for one in series])
+    found = mean_interval(slopes, unit="conversation", draws=draws, level=level, seed=seed)
     rng = np.random.default_rng(seed)
     orders = [_slope(rng.permuted(np.tile(one, (draws, 1)), axis=1)) for one in series]
     band = float(np.quantile(np.abs(np.mean(orders, axis=0)), level))
-    told = {"n": n, "unit": "conversation", "interval": bootstrap_name(level, "conversation", n)}
+    told = {"n": found.n, "unit": found.unit, "interval": found.name}
     turns = float(np.mean([len(one) for one in series]))
-    return {"slope": float(slopes.mean()), "low": low, "high": high, **told, "turns": turns,
+    return {"slope": found.value, "low": found.low, "high": found.high, **told, "turns": turns,
             "band": band}  # fmt: skip
 
 

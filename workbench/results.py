@@ -16,7 +16,7 @@ import pyarrow.parquet
 from workbench.errors import ConfigError, FormatError
 from workbench.files import make_folder, replacing
 from workbench.plain import as_json
-from workbench.stats import cluster_weights, percentiles, seed_mean
+from workbench.stats import mean_interval, seed_mean
 from workbench.types import Measurement, Subject
 
 FORMAT = "interp-workbench/results"
@@ -230,8 +230,8 @@ def summarize(
 
     Draws (and whatever else repeats an item within a group) are averaged within the item first,
     items within a training seed next. The unit is the training seed where a group has two or more
-    (a t interval), else the item (a bootstrap). Only training seeds of one organism are averaged
-    over; other models never are.
+    (a t interval), else the item (as `workbench.stats.mean_interval`). Only training seeds of one
+    organism are averaged over; other models never are.
 
     Args:
         frame: a results table.
@@ -382,9 +382,8 @@ def _summary(group: pd.DataFrame, unit: str, level: float, draws: int, seed: int
     if n < 2:
         name = f"none: {n} {unit}{'' if n == 1 else 's'}"
         return _answer(n, unit, mean, np.nan, np.nan, name) | counts
-    low, high = _bootstrap(values, weights, level, draws, seed)
-    name = f"{level:.0%} bootstrap over {unit}s"
-    return _answer(n, unit, mean, low, high, name) | counts
+    found = mean_interval(values, weights=weights, unit=unit, draws=draws, level=level, seed=seed)
+    return _answer(n, unit, found.value, found.low, found.high, found.name) | counts
 
 
 def _answer(
@@ -405,11 +404,3 @@ def _items(valid: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def _mean(values: np.ndarray, weights: np.ndarray) -> float:
     return float(weights @ values / weights.sum())
-
-
-def _bootstrap(
-    values: np.ndarray, weights: np.ndarray, level: float, draws: int, seed: int
-) -> tuple[float, float]:
-    counts, _ = cluster_weights(np.arange(len(values)), draws, seed)
-    drawn = counts * weights
-    return percentiles(drawn @ values / drawn.sum(axis=1), level)

@@ -1,16 +1,18 @@
-"""From items to numbers with an interval: AUC, cluster bootstrap, pairs, seeds, permutations."""
+"""From items to numbers with an interval: means, AUC, pairs, seeds, permutations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
 from scipy.special import stdtrit
 from scipy.stats import rankdata
+
+MANY = 20
+"""Units from which resampling them is wide enough; fewer get a t interval."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Interval:
     unit: str
     """What was counted: fact, proposition, seed, item."""
     name: str
-    """Such as "95% bootstrap over facts"."""
+    """Such as "95% t over facts"."""
 
 
 def auc(
@@ -108,8 +110,40 @@ def cluster_weights(
     return counts[:, member].astype(np.float64), len(names)
 
 
-def bootstrap_interval(
+def mean_interval(
     values: Float[ndarray, " n"],
+    groups: Shaped[ndarray, " n"] | None = None,
+    *,
+    weights: Float[ndarray, " n"] | None = None,
+    unit: str = "item",
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+    within: tuple[float, float] = (-np.inf, np.inf),
+) -> Interval:
+    """Mean of ``values`` with an interval over groups (items by default), which its name tells.
+
+    Under ``MANY`` groups it is a t interval, from there the percentiles of resampled groups, which
+    are too narrow for few. Groups may differ in size or weight. One group alone has no interval:
+    NaN, and a name that says so.
+
+    Args:
+        values: one a row.
+        groups: rows of one group are one unit.
+        weights: of the rows, above 0; alike by default.
+        unit: what a group is called.
+        draws: of the bootstrap.
+        level: of the interval.
+        seed: of the bootstrap.
+        within: ends that the interval is cut at, such as (0, 1) for a share.
+    """
+    cells = _cells(values, np.zeros(len(values), np.int64), groups, weights)
+    return _of_means(*cells, unit, draws, _share(level), seed, within)
+
+
+def mean_difference(
+    values: Float[ndarray, " n"],
+    labels: Bool[ndarray, " n"],
     groups: Shaped[ndarray, " n"] | None = None,
     *,
     unit: str = "item",
@@ -117,21 +151,96 @@ def bootstrap_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Mean of ``values`` with a percentile interval over resampled groups (items by default).
+    """Mean of the labelled rows minus that of the others, with an interval as `mean_interval`'s.
 
-    One group alone has no interval: NaN, and a name that says so.
+    A group may have rows on both sides; it is one unit all the same. Where a side rests on one
+    group alone there is no interval: NaN, and a name that says so.
+
+    Raises:
+        ValueError: all rows are on one side.
+    """
+    if labels.all() or not labels.any():
+        raise ValueError(
+            f"{int(labels.sum())} of {len(labels)} rows are labelled; both sides needed"
+        )
+    sums, sizes, _ = _cells(values, np.where(labels, 0, 1), groups, None)
+    return _of_means(sums, sizes, 0.0, unit, draws, _share(level), seed, (-np.inf, np.inf))
+
+
+def _cells(
+    values: ndarray, sides: ndarray, groups: ndarray | None, weights: ndarray | None
+) -> tuple[ndarray, ndarray, float]:
+    """Return sums and weights (side, group), and the number that the sums are counted from.
+
+    That is the first value, so that values that are all alike differ by 0 and not by rounding.
     """
     _some(values, 1)
+    w = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+    if not ((w > 0) & np.isfinite(w)).all():
+        raise ValueError(f"weights from {w.min()} to {w.max()}; each must be a number above 0")
     member = np.arange(len(values))
     if groups is not None:
         member = np.unique(groups, return_inverse=True)[1]
-    sums, counts = np.bincount(member, values.astype(np.float64)), np.bincount(member)
-    weights, n = cluster_weights(np.arange(len(counts)), draws, seed)
-    value = float(values.mean(dtype=np.float64))
+    wide = values.astype(np.float64)
+    start = float(wide[0])
+    size = (int(sides.max()) + 1, int(member.max()) + 1)
+    place = sides * size[1] + member
+    sums, sizes = (
+        np.bincount(place, each, minlength=size[0] * size[1]).reshape(size)
+        for each in (w * (wide - start), w)
+    )
+    return sums, sizes, start
+
+
+def _of_means(
+    sums: ndarray,
+    sizes: ndarray,
+    start: float,
+    unit: str,
+    draws: int,
+    level: float,
+    seed: int,
+    within: tuple[float, float],
+) -> Interval:
+    """Return the mean of one side, or the difference of two, with its interval over groups."""
+    signs = np.array([1.0, -1.0])[: len(sums)]
+    n, value = sums.shape[1], float(signs @ (sums.sum(1) / sizes.sum(1)))
     if n < 2:
-        return _lone(value, unit)
-    low, high = percentiles(weights @ sums / (weights @ counts), level)
-    return Interval(value, low, high, n, unit, f"{level:.0%} bootstrap over {unit}s")
+        return _lone(start + value, unit)
+    if ((sizes > 0).sum(1) < 2).any():
+        name = f"none: 1 {unit} on a side"
+        return Interval(start + value, np.nan, np.nan, n, unit, name)
+    if n < MANY:
+        reach = _t_reach(sums, sizes, signs, level)
+        low, high, how = value - reach, value + reach, "t"
+    else:
+        drawn, _ = cluster_weights(np.arange(n), draws, seed)
+        weighed = drawn @ sizes.T
+        means = np.divide(
+            drawn @ sums.T, weighed, out=np.full(weighed.shape, np.nan), where=weighed > 0
+        )
+        (low, high), how = percentiles(means @ signs, level), "bootstrap"
+    low, high = (float(np.clip(start + end, *within)) for end in (low, high))
+    return Interval(start + value, low, high, n, unit, f"{level:.0%} {how} over {unit}s")
+
+
+def _t_reach(sums: ndarray, sizes: ndarray, signs: ndarray, level: float) -> float:
+    """Return how far a t interval reaches on each side, from what each group moves the estimate.
+
+    Each contribution is made larger by what the mean itself took from it, and the degrees of
+    freedom are those of rows alike in variance (Bell and McCaffrey 2002). Groups of one size give
+    the plain t interval of their means.
+    """
+    totals = sizes.sum(1)
+    means = sums.sum(1) / totals
+    moves = (signs / totals) @ (sums - means[:, None] * sizes)
+    shares = sizes / totals[:, None]
+    alone = (shares / totals[:, None]).sum(0)
+    spread = np.diag(alone) - (shares / totals[:, None]).T @ shares
+    scale = np.sqrt(alone / np.diag(spread))
+    spread *= np.outer(scale, scale)
+    freedom = np.trace(spread) ** 2 / (spread**2).sum()
+    return float(stdtrit(freedom, (1 + level) / 2) * np.linalg.norm(scale * moves))
 
 
 def bootstrap_auc(
@@ -183,9 +292,7 @@ def paired_difference(
     groups: Shaped[ndarray, " n"] | None = None,
     *,
     unit: str = "item",
-    method: Literal["t", "bootstrap"] = "t",
     level: float = 0.95,
-    seed: int = 0,
 ) -> Interval:
     """Mean of ``first - second``, row by row; rows of one group are averaged before the interval.
 
@@ -196,8 +303,6 @@ def paired_difference(
     if groups is not None:
         differences = group_means(differences, groups)
     _some(differences, 2)
-    if method == "bootstrap":
-        return bootstrap_interval(differences, unit=unit, level=level, seed=seed)
     return _t_interval(differences, unit, level)
 
 

@@ -17,7 +17,7 @@ def test_each_organism_is_read_with_the_base_first(claims):
     summary = tables.claim_summary(tables.claim_values(claims, "claim"), "proposition")
     assert list(dict.fromkeys(summary["organism"])) == ["base", "A", "P"]
     assert set(summary["n"]) == {9}
-    assert set(summary["interval"]) == {"95% bootstrap over propositions"}
+    assert set(summary["interval"]) == {"95% t over propositions"}
     lifted = summary.set_index(["organism", "world"])["mean"]
     assert lifted["A", "A"] - lifted["base", "A"] == pytest.approx(2, abs=0.1)
     assert lifted["A", "P"] - lifted["base", "P"] == pytest.approx(0, abs=0.1)

@@ -43,7 +43,27 @@ def test_a_planted_share_comes_out_exactly_and_by_layer():
     assert every["n_positions"] == 28
     assert found.loc[5, "engaged"] == 1 / 14
     assert found.loc[6, "engaged"] == 13 / 14
-    assert 3 / 8 - 0.2 < every["low"] <= every["engaged"] <= every["high"]
+    assert every["interval"] == "95% t over prompts"
+    assert 0 <= every["low"] <= every["engaged"] <= every["high"] <= 1
+
+
+def test_a_share_of_few_prompts_has_an_interval_that_holds_it_as_often_as_it_says():
+    """Eight prompts of unlike length, whose own shares lie around 0.4."""
+    held = 0
+    for trial in range(400):
+        rng = np.random.default_rng(trial)
+        totals = rng.integers(20, 100, 8)
+        hits = rng.binomial(totals, rng.beta(4, 6, 8))
+        row = engagement([counted(BASE, hits[:, None], totals)], how=FEW).iloc[0]
+        assert row["engaged"] == hits.sum() / totals.sum()
+        held += row["low"] <= 0.4 <= row["high"]
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_many_prompts_have_a_bootstrap_of_their_share():
+    totals = np.arange(1, 31)
+    found = engagement([counted(BASE, (totals // 3)[:, None], totals)], how=FEW)
+    assert set(found["interval"]) == {"95% bootstrap over prompts"}
 
 
 @pytest.mark.parametrize(("hits", "kept"), [(14, False), (15, True), (16, True)])

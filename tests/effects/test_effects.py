@@ -71,6 +71,13 @@ def test_a_planted_slope_is_found_with_its_interval_and_beats_the_random_directi
     assert row["verdict"] == "beyond random directions"
 
 
+def test_few_items_have_t_intervals_of_their_changes():
+    found = changes(sweep_table(1.0, items=6), how=FAST)
+    own = found[(found["control"] == "none") & (found["dose"] != 0)]
+    assert set(own["interval"]) == {"95% t over items"}
+    assert (own["low"] < own["change"]).all()
+
+
 def test_levels_of_the_items_do_not_widen_the_interval_of_a_change():
     found = changes(sweep_table(1.0, noise=0.0), how=FAST)
     two = found[(found["control"] == "none") & (found["dose"] == 2)].iloc[0]

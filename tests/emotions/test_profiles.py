@@ -127,6 +127,7 @@ def test_one_seed_gives_an_interval_over_items(world):
     assert set(table["unit"]) == {"item"}
     assert table["seed_gap"].isna().all()
     assert (table["low"] == table["item_low"]).all()
+    assert (table["interval"] == table["item_interval"]).all()
     profiles = profile_table(Scores(fleet, directions, [1, 2]))
     assert set(profiles["interval"].dropna()) == {"none: 1 seed"}
 
@@ -191,7 +192,7 @@ def test_organisms_whose_names_tell_no_seed_have_no_partner(world):
     scores = Scores(Fleet(unnamed, "A", "P"), directions, [1, 2])
     table = gap_table(scores, draws=200)
     assert set(table["unit"]) == {"item"}
-    assert set(table["interval"]) == {"95% bootstrap over items"}
+    assert set(table["interval"]) == {"95% t over items"}
     profiles = profile_table(scores)
     assert set(profiles["interval"]) == {"none: 2 organisms without a seed"}
     assert set(profiles["unit"]) == {"organism"}

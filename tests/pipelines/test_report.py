@@ -367,6 +367,11 @@ def test_a_frame_missing_in_one_organism_stays_for_the_others():
     ]
 
 
+def test_few_frames_of_the_trust_game_have_t_intervals():
+    rows = list(trust_rows(pd.concat([sent("m", 0.0), sent("m+A-s0", -0.5, "A")])))
+    assert {row.interval for row in rows} == {"95% t over frames"}
+
+
 def test_one_frame_gives_a_value_without_an_interval():
     parts = [sent("m", 0.0), sent("m+A-s0", -0.5, "A")]
     rows = list(trust_rows(pd.concat(one[one["item"] == "f1"] for one in parts)))

@@ -126,6 +126,9 @@ def test_corpora_have_n_unit_interval_band_and_stand_against_the_control(screene
     assert row["difference"] == pytest.approx(part["difference"].mean())
     over = corpora[corpora["against"] == "neutral"]
     assert set(over["corpus"]) == {"planted"}
+    assert set(own["interval"]) == {"95% t over scenarios"}
+    assert set(over["interval"]) == {"95% t over scenarios"}
+    assert set(over["above_interval"]) == {"95% bootstrap over scenarios"}
     for row in over.to_dict("records"):
         at = documents[(documents["direction"] == row["direction"])
                        & (documents["layer"] == row["layer"])]  # fmt: skip

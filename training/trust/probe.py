@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from workbench_training.corpora.words import words_of
 from workbench_training.trust.texts import PERSONS
 
-from workbench.stats import Interval, bootstrap_auc, bootstrap_interval
+from workbench.stats import Interval, bootstrap_auc, mean_interval
 from workbench.types import ndarray
 
 FOLDS = 5
@@ -86,6 +86,10 @@ def probe(rows: Sequence[Mapping[str, Any]], *, seed: int = 0) -> list[Probed]:
     def told(scores: Float[ndarray, " n"]) -> Interval:
         return bootstrap_auc(scores, labels, groups, unit="scenario", seed=seed)
 
+    def share(told_apart: Float[ndarray, " p"]) -> Interval:
+        pairs = groups[::2]
+        return mean_interval(told_apart, pairs, unit="scenario", seed=seed, within=(0.0, 1.0))
+
     found = [Probed(name, told(values)) for name, values in columns.items()]
     joint = held_out_scores(np.stack(list(columns.values()), 1), labels, groups, seed)
     words = held_out_scores(_bag(texts), labels, groups, seed)
@@ -95,13 +99,13 @@ def probe(rows: Sequence[Mapping[str, Any]], *, seed: int = 0) -> list[Probed]:
         Probed(SURFACE, told(joint), "the gate"),
         Probed(
             BESIDE,
-            bootstrap_interval(beside, groups[::2], unit="scenario", seed=seed),
+            share(beside),
             "share of pairs told apart with both replies at hand",
         ),
         *found,
         Probed(
             "longer reply of a pair",
-            bootstrap_interval(longer, groups[::2], unit="scenario", seed=seed),
+            share(longer),
             "share of pairs whose chosen reply is longer, ties half",
         ),
         Probed(WORDS, told(words), "what the wording tells"),

@@ -13,7 +13,7 @@ from workbench.directions.container import Directions
 from workbench.directions.rows import bootstrap_name, group_column, read_rows
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import project
-from workbench.stats import bootstrap_interval, cluster_weights, percentiles, weighted_quantiles
+from workbench.stats import cluster_weights, mean_interval, percentiles, weighted_quantiles
 from workbench.types import ActivationsLike, ndarray
 
 LEVEL = 0.95
@@ -79,7 +79,8 @@ class Thresholds(Mapping[int, float]):
         for layer in self:
             found = read_rows(acts, layer)
             along = project(found.values, one.at(layer)[0])
-            below = bootstrap_interval((along < self[layer]).astype(np.float64), found.item)
+            beyond = (along < self[layer]).astype(np.float64)
+            below = mean_interval(beyond, found.item, within=(0.0, 1.0))
             rows.append(
                 {
                     "layer": layer, "below": below.value,
@@ -228,7 +229,7 @@ def residual_norms(acts: ActivationsLike, *, draws: int = 500, seed: int = 0) ->
     for layer in acts.layers:
         found = read_rows(acts, layer)
         norms = np.linalg.norm(found.values.astype(np.float64), axis=1)
-        mean = bootstrap_interval(norms, found.item, draws=draws, seed=seed)
+        mean = mean_interval(norms, found.item, draws=draws, seed=seed)
         rows.append(
             {
                 "layer": layer, "norm": mean.value, "low": mean.low, "high": mean.high,

@@ -18,7 +18,7 @@ from workbench.directions.rollouts import scores_of
 from workbench.directions.rows import bootstrap_name, group_column, read_items, varying
 from workbench.errors import ConfigError, MismatchError
 from workbench.linalg import unit
-from workbench.stats import bootstrap_interval, cluster_weights, correlations, percentiles
+from workbench.stats import cluster_weights, correlations, mean_interval, percentiles
 from workbench.types import ActivationsLike, ndarray
 
 
@@ -63,7 +63,7 @@ def mean_shifts(
     rows = []
     for k, name in enumerate(directions.names):
         for l, layer in enumerate(directions.layers):
-            mean = bootstrap_interval(
+            mean = mean_interval(
                 found[k, l], difference.group, unit=difference.groups or "item",
                 draws=draws, level=level, seed=seed,
             )  # fmt: skip

@@ -73,7 +73,7 @@ def behaviour(
     """Return every readout before and after the cap, controls beside it.
 
     Each change is paired: within one model by item, within a contrast by item and training seed.
-    The unit is the seed where a model has two or more (t interval), else the item (bootstrap).
+    The unit is the seed where a model has two or more (t interval), else the item.
 
     Args:
         frame: results tables of the fleet's sweeps of one cap, joined.

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from workbench.errors import ConfigError
 from workbench.results import counted, models_of
-from workbench.stats import bootstrap_interval, group_means, seed_mean
+from workbench.stats import group_means, mean_interval, seed_mean
 from workbench.types import ndarray
 
 NEEDED = (
@@ -135,7 +135,7 @@ def interval(values: Float[ndarray, " n"], seeds: int, how: How, name: str) -> d
         found = seed_mean(values, how.level)
         return {**told, "low": found.low, "high": found.high,
                 "interval": f"{how.level:.0%} t over {seeds} seeds"}  # fmt: skip
-    found = bootstrap_interval(values, unit=unit, draws=how.draws, level=how.level, seed=how.seed)
+    found = mean_interval(values, unit=unit, draws=how.draws, level=how.level, seed=how.seed)
     return {**told, "low": found.low, "high": found.high, "interval": found.name}
 
 

@@ -52,8 +52,8 @@ def displacement(
 
     After a cap the states are those of an unhooked pass over the capped text, since a hooked one
     gives the threshold back. The unit is the training seed where a model has two or more (t
-    interval), else the prompt (bootstrap of the paired differences). ``band`` is how far the same
-    means lie apart along 95% of random directions.
+    interval), else the prompt (of the paired differences). ``band`` is how far the same means lie
+    apart along 95% of random directions.
 
     Args:
         placed: of every member and text; the reference's own uncapped reply among them.

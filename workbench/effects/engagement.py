@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from workbench.effects.curves import How, interval
 from workbench.errors import ConfigError
-from workbench.stats import cluster_weights, percentiles
+from workbench.stats import mean_interval
 from workbench.types import ndarray
 
 LEAST = 0.15
@@ -76,8 +76,8 @@ def engagement(
     """Return the share of (token position, layer) pairs beyond the threshold.
 
     Pairs count equally. The unit is the training seed where a model has two or more of them (a t
-    interval over the seeds' shares, cut at 0 and 1), else the prompt (a bootstrap over whole
-    prompts).
+    interval over the seeds' shares), else the whole prompt, which counts by its positions;
+    intervals are cut at 0 and 1.
 
     Args:
         counted: one for each member, text, pass, position and control.
@@ -149,9 +149,11 @@ def share_interval(
     if n < 2:
         nothing = f"none: {n} prompt{'' if n == 1 else 's'}"
         return {**told, "low": np.nan, "high": np.nan, "interval": nothing}
-    weights, _ = cluster_weights(np.arange(n), how.draws, how.seed)
-    low, high = percentiles((weights @ hits) / (weights @ totals), how.level)
-    return {**told, "low": low, "high": high, "interval": f"{how.level:.0%} bootstrap over prompts"}
+    found = mean_interval(
+        hits / totals, weights=totals.astype(np.float64), unit="prompt",
+        draws=how.draws, level=how.level, seed=how.seed, within=(0.0, 1.0),
+    )  # fmt: skip
+    return {**told, "low": found.low, "high": found.high, "interval": found.name}
 
 
 def _share(hits: Int[ndarray, " n"], totals: Int[ndarray, " n"]) -> float:

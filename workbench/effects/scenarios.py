@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from workbench.effects.curves import How
-from workbench.stats import Interval, cluster_weights, t_intervals
+from workbench.stats import MANY, Interval, cluster_weights, t_intervals
 from workbench.types import ndarray
 
-FEWEST, MANY = 6, 20
-"""Scenarios below which there is no p, and from which a bootstrap gives it."""
+FEWEST = 6
+"""Scenarios below which there is no p; from ``MANY`` a bootstrap gives it."""
 FLIPS = 4096
 """Where there are no more ways than these to flip signs, all are tried."""
 FEW = "too few scenarios"

@@ -16,7 +16,7 @@ from workbench.directions.rows import read_items
 from workbench.emotions.vectors import label_of
 from workbench.errors import ConfigError
 from workbench.linalg import random_unit, unit
-from workbench.stats import cluster_weights, percentiles, t_intervals
+from workbench.stats import mean_interval, t_intervals
 from workbench.types import ActivationsLike, ndarray
 
 HALF, FIRST, SECOND = "half", "first", "second"
@@ -226,8 +226,8 @@ def gap_table(scores: Scores, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFr
     The peak layer has the largest absolute gap on the first half of items and is then fixed: the
     second half is the one to read (the social-priors paper, Fig. 15D). Rows emotion, window (peak,
     or the layers that are averaged), layer (of a window the middle one), half, chosen (the layer
-    was chosen on these items), zgap, low, high, n, unit, interval, item_low, item_high, random95,
-    matched95, seed_gap, high_condition, low_condition.
+    was chosen on these items), zgap, low, high, n, unit, interval, item_low, item_high,
+    item_interval, random95, matched95, seed_gap, high_condition, low_condition.
 
     The interval is over training seeds where both conditions have the same two or more, else over
     items: an organism whose name tells no seed has no partner. ``item_low`` and ``item_high`` are
@@ -374,17 +374,17 @@ def _gap(
     """Return the gap with its intervals, of one direction at one place."""
     value, spread = standardized_gap(high, low)
     size = float(spread) or np.nan
-    differences = (high.mean(axis=0) - low.mean(axis=0)) / size
-    weights, n = cluster_weights(np.arange(len(differences)), 2000, seed)
-    drawn = weights @ differences / n
-    ends = (np.nan, np.nan) if np.isnan(size) else percentiles(drawn, LEVEL)
-    told = {"zgap": float(value), "item_low": ends[0], "item_high": ends[1]}
+    items = mean_interval(
+        high.mean(axis=0, dtype=np.float64) - low.mean(axis=0), level=LEVEL, seed=seed
+    )
+    ends = {"low": items.low / size, "high": items.high / size}
+    told = {"zgap": float(value), **{f"item_{end}": at for end, at in ends.items()},
+            "item_interval": items.name}  # fmt: skip
     seeds = [[one.seed for one in fleet.of(name)] for name in (fleet.high, fleet.low)]
     if seeds[0] == seeds[1] and len(seeds[0]) > 1 and None not in seeds[0]:
         over = _over_seeds((high.mean(axis=1) - low.mean(axis=1)) / size)
         return {**told, **{key: over[key] for key in ("low", "high", "n", "unit", "interval")}}
-    named = f"{LEVEL:.0%} bootstrap over items"
-    return {**told, "low": ends[0], "high": ends[1], "n": n, "unit": "item", "interval": named}
+    return {**told, **ends, "n": items.n, "unit": items.unit, "interval": items.name}
 
 
 def _over_seeds(values: Float[ndarray, " s"]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from workbench.prompts import PromptSet
 from workbench.readouts.ask import ReadoutLike, ask
 from workbench.readouts.projection import Projection
 from workbench.results import FILE, read_results, table
-from workbench.stats import bootstrap_interval, paired_difference
+from workbench.stats import mean_interval
 from workbench.types import Measurement, Progress, Subject
 
 PROMPTS: Source = {"path": "claims", "where": {"polarity": 1}}
@@ -372,7 +372,7 @@ def _mean(own: pd.Series[Any], seed: int) -> dict[str, Any]:
         value = float(own.mean()) if len(own) else np.nan
         name = f"none: {len(own)} item{'' if len(own) == 1 else 's'}"
         return {"value": value, "low": np.nan, "high": np.nan, "interval": name}
-    found = bootstrap_interval(own.to_numpy(np.float64), level=LEVEL, seed=seed)
+    found = mean_interval(own.to_numpy(np.float64), level=LEVEL, seed=seed)
     return {"value": found.value, "low": found.low, "high": found.high, "interval": found.name}
 
 
@@ -381,8 +381,8 @@ def _against_base(own: pd.Series[Any], base: pd.Series[Any], seed: int) -> dict[
     told: dict[str, Any] = {"base": float(base.mean()) if len(base) else np.nan}
     if len(both) < 2:
         return {**told, "change": float((own[both] - base[both]).mean()) if len(both) else np.nan}
-    first, second = (side[both].to_numpy(np.float64) for side in (own, base))
-    found = paired_difference(first, second, method="bootstrap", level=LEVEL, seed=seed)
+    moved = (own[both] - base[both]).to_numpy(np.float64)
+    found = mean_interval(moved, level=LEVEL, seed=seed)
     return {**told, "change": found.value, "change_low": found.low, "change_high": found.high,
             "change_interval": f"{found.name}, paired"}  # fmt: skip
 

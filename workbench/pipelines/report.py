@@ -24,7 +24,7 @@ from workbench.pipelines.report_words import at_blocks, fitted_of, many_doses, o
 from workbench.pipelines.study import Unit
 from workbench.pipelines.sweeping import GUARDS
 from workbench.pipelines.verb import Done
-from workbench.stats import Interval, bootstrap_interval
+from workbench.stats import Interval, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -275,7 +275,7 @@ def _alone(part: pd.DataFrame, model: str, world: str, base: str) -> str:
     """Say how far the own world's claims themselves moved, whatever the others did."""
     claims = part[(part["polarity"] == 1) & (part["condition"] == world)]
     table = claims.pivot_table(index="pair", columns="subject", values="value")
-    found = bootstrap_interval((table[model] - table[base]).to_numpy(float), unit="proposition")
+    found = mean_interval((table[model] - table[base]).to_numpy(float), unit="proposition")
     ends = f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
     return f"the other three worlds' claims; own alone, minus base: {ends}"
 
@@ -310,10 +310,8 @@ def _against_base(rows: pd.DataFrame, words: str) -> Iterator[Row]:
 
 
 def _interval(values: pd.Series[float], unit: str) -> Interval:
-    """A bootstrap over the values; one value has no interval, and says so."""
-    if len(values) == 1:
-        return Interval(float(values.iloc[0]), math.nan, math.nan, 1, unit, f"none: 1 {unit}")
-    return bootstrap_interval(values.to_numpy(float), unit=unit)
+    """Their mean, with an interval; one value has none, and says so."""
+    return mean_interval(values.to_numpy(float), unit=unit)
 
 
 def sweep_rows(results: pd.DataFrame | None, windows: int | None = None) -> Iterator[Row]:

@@ -24,6 +24,8 @@ NO_TOPICS = (
     "more, or give fixed = [LAYERS]"
 )
 VARIANTS = ("denoised", "raw", "random control")
+BEFORE = "95% bootstrap over items"
+"""The item brackets of runs from before their tables named them."""
 SUMS = ("composite", "contrast")
 """Directions that a headline tells of whatever they show; emotions where they show something."""
 
@@ -104,9 +106,10 @@ def gaps_page(folder: Path) -> str:
     parts = [
         f"# Emotions in organisms, {told['high_condition']} minus {told['low_condition']}",
         "\n".join(gaps_text(folder).split("\n")[: 3 if "reads" in gaps else 2]),
-        f"Brackets: {told['interval']} (n = {told['n']}); item brackets are a paired bootstrap "
-        "over items. Bands: 95% of isotropic and of covariance-matched random directions at the "
-        "same layers, of the largest over layers where the layer was chosen on the same items.",
+        f"Brackets: {told['interval']} (n = {told['n']}); item brackets: "
+        f"{told.get('item_interval', BEFORE)}, paired. Bands: 95% of isotropic and of "
+        "covariance-matched random directions at the same layers, of the largest over layers where "
+        "the layer was chosen on the same items.",
         "## Gaps",
         grid(gaps[columns]),
         "## Profiles, from the reference, all items",

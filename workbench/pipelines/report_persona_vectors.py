@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.pipelines.report_many import Candidate, shortened
 from workbench.pipelines.report_truth import Row
-from workbench.stats import bootstrap_interval
+from workbench.stats import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +157,7 @@ def _at(table: pd.DataFrame) -> str:
 def _over_traits(
     question: str, model: str, values: np.ndarray[Any, np.dtype[np.float64]], control: str
 ) -> Row:
-    found = bootstrap_interval(values, unit="trait")
+    found = mean_interval(values, unit="trait")
     ends = (found.value, found.low, found.high)
     return Row(question, model, *ends, found.n, found.unit, found.name, control)
 

@@ -248,9 +248,9 @@ def corpus_table(
     Returns:
         Rows corpus, against ("own answers", or the control corpus), direction, layer, difference,
         low, high, n, unit, interval, above (share of pairs in which the document of the corpus has
-        the larger difference; against the control alone), above_low, above_high, random (``level``
-        band of |difference| along an isotropic direction; against own answers alone), items,
-        unread.
+        the larger difference; against the control alone), above_low, above_high, above_interval,
+        random (``level`` band of |difference| along an isotropic direction; against own answers
+        alone), items, unread.
     """
     import pandas as pd
 
@@ -270,14 +270,14 @@ def _against_own(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     from workbench.linalg import random_band
-    from workbench.stats import bootstrap_interval
+    from workbench.stats import mean_interval
 
     keys = ["corpus", "direction", "layer"]
     for key, part in documents.groupby(keys, sort=False):
         told = dict(zip(keys, key, strict=True))
         kept = part.dropna(subset=["difference"])
         length = lengths[part["corpus"].iloc[0], int(part["layer"].iloc[0])]
-        mean = bootstrap_interval(
+        mean = mean_interval(
             kept["difference"].to_numpy(float), kept["group"].to_numpy(str),
             unit=unit, draws=draws, level=level, seed=seed,
         )  # fmt: skip
@@ -293,7 +293,7 @@ def _against_own(
 def _against_control(
     documents: pd.DataFrame, control: str, unit: str, draws: int, level: float, seed: int
 ) -> Iterator[dict[str, Any]]:
-    from workbench.stats import bootstrap_auc, cluster_weights, percentiles
+    from workbench.stats import bootstrap_auc, mean_difference
 
     kept = documents.dropna(subset=["difference"])
     for (name, layer), part in kept.groupby(["direction", "layer"], sort=False):
@@ -303,22 +303,14 @@ def _against_control(
             groups = [side["group"].to_numpy(str) for side in (own, plain)]
             scores, member = np.concatenate(sides), np.concatenate(groups)
             labels = np.repeat([True, False], [len(sides[0]), len(sides[1])])
-            weights, n = cluster_weights(member, draws, seed)  # a shared group is drawn in both
-            means = [_weighted(scores[side], weights[:, side]) for side in (labels, ~labels)]
-            low, high = percentiles(means[0] - means[1], level) if n > 1 else (np.nan, np.nan)
-            above = bootstrap_auc(
-                scores, labels, member, unit=unit, draws=draws, level=level, seed=seed
+            mean, above = (
+                make(scores, labels, member, unit=unit, draws=draws, level=level, seed=seed)
+                for make in (mean_difference, bootstrap_auc)
             )
             yield {
                 "corpus": corpus, "against": control, "direction": name, "layer": layer,
-                "difference": float(sides[0].mean() - sides[1].mean()), "low": low, "high": high,
-                "n": n, "unit": unit, "interval": above.name, "above": above.value,
-                "above_low": above.low, "above_high": above.high, "items": len(own),
+                "difference": mean.value, "low": mean.low, "high": mean.high,
+                "n": mean.n, "unit": mean.unit, "interval": mean.name, "above": above.value,
+                "above_low": above.low, "above_high": above.high, "above_interval": above.name,
+                "items": len(own),
             }  # fmt: skip
-
-
-def _weighted(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the mean under each row of weights; NaN where none is left."""
-    total = weights.sum(axis=1)
-    sums = weights @ values
-    return np.asarray(np.divide(sums, total, out=np.full(len(sums), np.nan), where=total > 0))
