@@ -60,6 +60,9 @@ def test_a_broken_or_missing_file_is_named(tmp_path):
         read_toml(broken)
     with pytest.raises(ConfigError, match=r"absent\.toml"):
         read_toml(tmp_path / "absent.toml")
+    marked = tmp_path / "marked.toml"
+    marked.write_bytes(b"\xef\xbb\xbfa = 1\r\n")  # as Windows editors save it
+    assert read_toml(marked) == {"a": 1}
     with pytest.raises(ConfigError, match="is a folder"):
         read_toml(tmp_path)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from workbench_training.preference_settings import COLUMNS, PreferenceConfig
 
+from workbench.data.rows import read_text
 from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError, FormatError
 from workbench.library import locate
@@ -59,9 +60,9 @@ def read_rows(path: Path) -> Iterator[Row]:
     """Yield the objects of a JSONL file.
 
     Raises:
-        FormatError: a line that is no JSON object.
+        FormatError: a file that is not UTF-8, or a line that is no JSON object.
     """
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = read_text(path).split("\n")
     for number, line in enumerate(filter(str.strip, lines), 1):
         try:
             row = json.loads(line)

@@ -70,7 +70,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"no file {str(path)!r}; give the path of a TOML file") from None
     except IsADirectoryError:

@@ -204,3 +204,15 @@ def test_a_further_split_is_neither_and_can_be_asked_for(written):
     with pytest.raises(ConfigError, match="its splits: validation"):
         ReplyMargin(file)
     assert len(ReplyMargin(file, split="validation").pairs) == 2
+
+
+def test_a_byte_order_mark_and_windows_line_ends_change_nothing_and_other_encodings_are_named(
+    written,
+):
+    file = written(rows())
+    plain = read_pairs(file)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_pairs(file) == plain
+    file.write_bytes('{"facet": "\xe9"}'.encode("latin-1"))
+    with pytest.raises(FormatError, match=r"byte 11: not UTF-8 .*save the file as UTF-8"):
+        read_pairs(file)

@@ -2,7 +2,13 @@ import json
 from collections import Counter
 
 import pytest
-from workbench_training.preference_data import in_order, read_examples, refuse_long, text_of
+from workbench_training.preference_data import (
+    in_order,
+    read_examples,
+    read_rows,
+    refuse_long,
+    text_of,
+)
 from workbench_training.preference_settings import PreferenceConfig
 from workbench_training.rewards import REWARDS, for_trainer, reward_of
 
@@ -216,3 +222,12 @@ def test_a_plug_in_may_register_a_reward():
 def test_the_text_of_a_conversation_is_its_last_turn():
     assert text_of([*USER, *answer("Three.")]) == "Three."
     assert text_of("Three.") == "Three."
+
+
+def test_rows_may_begin_with_a_byte_order_mark_and_other_encodings_are_named(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n{"a": 2}\r\n')
+    assert list(read_rows(file)) == [{"a": 1}, {"a": 2}]
+    file.write_bytes(b'{"a": "\xe9"}')
+    with pytest.raises(FormatError, match=r"not UTF-8 .*save the file as UTF-8"):
+        list(read_rows(file))

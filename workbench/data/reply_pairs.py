@@ -10,6 +10,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from workbench.data.rows import read_text
 from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError, FormatError
 
@@ -52,7 +53,7 @@ def read_pairs(path: str | Path) -> list[ReplyPair]:
     that they are held out may have been trained on.
 
     Raises:
-        FormatError: no such file, or a line that is no JSON object.
+        FormatError: no such file, one that is not UTF-8, or a line that is no JSON object.
         ConfigError: a row without one of the columns, a conversation that does not end on a user
             turn, an id that stands twice, or a split that is a slip.
     """
@@ -61,7 +62,7 @@ def read_pairs(path: str | Path) -> list[ReplyPair]:
         raise FormatError(
             f"{file} is no file of pairs; write one with: workbench corpus trust_pairs"
         )
-    lines = file.read_text(encoding="utf-8").split("\n")
+    lines = read_text(file).split("\n")
     pairs = [_pair(text, f"{file}, row {n}", n) for n, text in enumerate(lines, 1) if text.strip()]
     if not pairs:
         raise ConfigError(f"{file} holds no pair")

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from workbench.errors import FormatError
+
 
 def slug(text: str) -> str:
     """Return ``text`` in lower-case ASCII with hyphens, for use inside an id."""
@@ -22,6 +24,20 @@ def dump_rows(rows: Iterable[Mapping[str, object]]) -> str:
         ValueError: a number that is not finite, which JSON does not have.
     """
     return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file that people write, with or without a byte order mark.
+
+    Raises:
+        FormatError: it is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}, byte {error.start}: not UTF-8 ({error.reason}); save the file as UTF-8"
+        ) from None
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:
