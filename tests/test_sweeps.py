@@ -254,3 +254,15 @@ def test_prompts_too_short_to_be_watched_are_swept_all_the_same(tiny_subject):
     assert len(table) == 9
     assert table["value"].notna().all()
     assert table["realised"].isna().all()
+
+
+def test_a_readout_or_a_subject_that_stands_twice_is_refused(tiny_subject):
+    """Its items stood twice in the table, under one name, and counted twice."""
+    own = NextToken()
+    for twice in (["capability", {"name": "capability"}], [own, own]):
+        with pytest.raises(ConfigError, match=r"readouts: .* stands twice"):
+            wb.measure(tiny_subject, twice)
+        with pytest.raises(ConfigError, match=r"readouts: .* stands twice"):
+            wb.sweep(tiny_subject, directions(tiny_subject), readouts=twice, doses=[1], controls=0)
+    with pytest.raises(ConfigError, match=r"subjects: .* stands twice"):
+        wb.sweep([tiny_subject] * 2, directions(tiny_subject), readouts=[own], doses=[1])

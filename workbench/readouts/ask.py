@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from workbench.config import refuse_twice
 from workbench.errors import ConfigError
 from workbench.registry import READOUTS
 from workbench.types import (
@@ -72,7 +73,12 @@ class Asked:
 
     @classmethod
     def of(cls, subject: Subject, readouts: Sequence[ReadoutLike]) -> Asked:
-        """Make the readouts and let them write their requests."""
+        """Make the readouts and let them write their requests.
+
+        Raises:
+            ConfigError: a readout that stands twice, whose items would count twice.
+        """
+        refuse_twice([_told(readout) for readout in readouts], "readouts")
         made = tuple(make_readout(readout) for readout in readouts)
         asked = [readout.requests(subject) for readout in made]
         every = tuple(request for requests in asked for request in requests)
@@ -153,6 +159,13 @@ def _settled(measurement: Measurement) -> Measurement:
     if value is None or math.isfinite(value):
         return measurement
     return replace(measurement, value=None, valid=False, reason="out_of_range")
+
+
+def _told(readout: ReadoutLike) -> dict[str, Any] | int:
+    """Return what a readout was asked for by: a name and its parameters, or which object it is."""
+    if isinstance(readout, str):
+        return {"name": readout}
+    return dict(sorted(readout.items())) if isinstance(readout, Mapping) else id(readout)
 
 
 def _create(name: str, params: dict[str, Any]) -> Readout:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.config import refuse_twice
 from workbench.directions import Directions
 from workbench.engine.answer import plan_for
 from workbench.errors import ConfigError
@@ -90,8 +91,8 @@ def sweep(
     Raises:
         UnknownNameError: an unknown edit or readout.
         MismatchError: directions of another model.
-        ConfigError: no doses, layers that the directions do not hold, or a unit, control or
-            thresholds that the edit does not have.
+        ConfigError: no doses, layers that the directions do not hold, a unit, control or
+            thresholds that the edit does not have, or a subject or readout that stands twice.
     """
     import pandas as pd
 
@@ -103,6 +104,7 @@ def sweep(
     subjects = [subject] if isinstance(subject, Subject) else list(subject)
     if not subjects:
         raise ConfigError("no subject; give one model, or several")
+    refuse_twice([f"{one.ref.key} (object {id(one):x})" for one in subjects], "subjects")
     frames = []
     for place, one in enumerate(subjects):
         asked, windows = lay_out(one, directions, readouts, design)
