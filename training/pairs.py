@@ -14,7 +14,7 @@ from workbench_training.preference_data import Message, examples_of, read_rows
 from workbench.data.splits import TRAIN, checked_split
 from workbench.errors import ConfigError
 from workbench.library import locate
-from workbench.models.families import text_config
+from workbench.models.families import room_of
 from workbench.types import Rendered, Subject
 
 Range = tuple[int, int]
@@ -201,7 +201,7 @@ def _marked(rendered: Rendered, reply: Range, where: str, span: str) -> tuple[Ra
 
 
 def _refuse_long(tokens: int, where: str, subject: Subject, config: PairFitConfig) -> None:
-    model = getattr(text_config(subject.model), "max_position_embeddings", None)
+    model = room_of(subject.model)
     room = min(config.length, model or config.length)
     if tokens > room:
         what = f"length = {config.length}" if room == config.length else "what the model can read"

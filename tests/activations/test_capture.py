@@ -396,3 +396,12 @@ def test_the_hook_engine_gives_what_each_prompt_alone_gives(subject_of, family, 
     for row in range(len(texts)):
         alone = capture(subject, prompts.take([row]), position=position)
         np.testing.assert_allclose(acts.take([row]).values, alone.values, atol=2e-5)
+
+
+def test_a_prompt_beyond_the_context_is_refused_by_name(make_subject, monkeypatch):
+    """A rotary model gave a state all the same, of places that it never learned."""
+    subject = make_subject("qwen3")
+    monkeypatch.setattr(subject.model.config, "max_position_embeddings", 16)
+    rows = [{"id": "short", "text": "A"}, {"id": "long", "text": "A " * 40}]
+    with pytest.raises(ConfigError, match=r"item 'long' has \d+ tokens .* over the 16"):
+        capture(subject, PromptSet.from_records(rows), layers=[1])

@@ -9,7 +9,7 @@ import torch
 from workbench.engine import answer as answering
 from workbench.engine.hooks import HookRunner
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
-from workbench.types import CandidatesRead, LogitsRead, Read, Request
+from workbench.types import CandidatesRead, GenerateRead, LogitsRead, Read, Request
 
 SCOPES = ("all", "all+first", "last")
 NAMED = (
@@ -355,3 +355,23 @@ def test_rows_without_pads_go_without_a_mask_on_a_cache(tiny_subject, make_edit)
     handle.remove()
     assert masks
     assert not any(masks)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "read"),
+    [
+        (17, LogitsRead()),
+        (12, CandidatesRead(((1,), (1, 2, 3, 4, 5)))),
+        (12, GenerateRead(max_new_tokens=5)),
+    ],
+)
+def test_a_prompt_beyond_the_context_is_refused_and_one_that_fills_it_is_not(
+    tokens, read, make_subject, monkeypatch
+):
+    """Rotary models answered with plausible numbers there; learned positions had a traceback."""
+    subject = make_subject("qwen3")
+    monkeypatch.setattr(subject.model.config, "max_position_embeddings", 16)
+    long, full = (Request("a", "c", (5,) * n, (read,)) for n in (tokens, tokens - 1))
+    with pytest.raises(ConfigError, match=r"item 'a' \(c\) has 17 tokens .* over the 16"):
+        RUNNER.answer(subject, [long])
+    assert RUNNER.answer(subject, [full]).values

@@ -11,6 +11,7 @@ import torch
 
 from workbench.engine import doctor as doctor_module
 from workbench.engine.doctor import doctor, quick_check, use_verdict
+from workbench.engine.doctor_checks import overflow
 from workbench.engine.doctor_probe import LIMITS, Probe, limit_of
 from workbench.engine.plan import SHORTCUTS
 from workbench.errors import DoctorError, WorkbenchError
@@ -137,7 +138,7 @@ def test_a_report_is_text_table_and_json(tiny_subject):
     report = doctor(tiny_subject)
     lines = report.text().splitlines()
     assert "healthy" in lines[0]
-    assert len(lines) <= 12
+    assert len(lines) <= 15
     assert list(report.table()["name"])[:3] == FULL[:3]
     found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert found["ok"] is True
@@ -256,6 +257,19 @@ def test_a_refusal_names_the_reason_and_the_next_step(make_subject):
     for refuse in (report.raise_if_failed, lambda: use_verdict(subject, report)):
         with pytest.raises(DoctorError, match=r"hooks: hooks on block 2 .* Next: load the model"):
             refuse()
+
+
+@pytest.mark.parametrize(
+    ("peak", "words"), [(0.7463, "0.746 at"), (2.2e-39, "2.2e-39 at"), (12345.4, "12,345 at")]
+)
+def test_the_largest_activation_is_told_in_digits_that_say_something(peak, words):
+    found = overflow({1: peak / 2, 2: peak}, 0.1, 3.4e38, "float32")
+    assert f"largest |activation| {words} block 2" in found.detail
+
+
+def test_the_numbers_of_a_verdict_are_explained(tiny_subject):
+    text = doctor(tiny_subject, level="quick").text()
+    assert "in standard deviations of the logits" in text
 
 
 @pytest.mark.real

@@ -264,3 +264,10 @@ def test_wrong_settings_are_wrong_calls(tiny_subject):
         RUNNER.generate(tiny_subject, TEXTS, temperature=-1.0)
     with pytest.raises(ValueError, match="max_new_tokens 0"):
         RUNNER.generate(tiny_subject, TEXTS, max_new_tokens=0)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_of_no_rows_is_refused(tiny_subject, size):
+    """-1 gave no reply at all, and 0 all rows in one batch."""
+    with pytest.raises(ValueError, match=r"batch_size .*expected at least 1"):
+        RUNNER.generate(tiny_subject, ["A", "B"], max_new_tokens=2, batch_size=size)

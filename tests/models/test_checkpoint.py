@@ -232,6 +232,24 @@ def test_damaged_folders_are_named(base, tmp_path):
         refused(FormatError, message, lambda change=change: read(damaged(change)))
 
 
+@pytest.mark.parametrize("kind", ["pad", "eos", "bos"])
+def test_a_special_token_outside_the_embedding_is_refused_by_its_id(kind, base, tiny_tokenizer):
+    tokenizer = tiny_tokenizer()
+    rows = len(tokenizer)
+    tokenizer.add_special_tokens({f"{kind}_token": "<|new|>"})
+    tokenizer.save_pretrained(base)
+    with pytest.raises(MismatchError, match=rf"{kind} token '<\|new\|>' with id {rows}, but .*"
+                       rf"has {rows:,} rows .*set a {kind}_token .* or enlarge"):  # fmt: skip
+        read(base)
+
+
+def test_another_special_token_may_lie_outside_the_embedding(base, tiny_tokenizer):
+    tokenizer = tiny_tokenizer()  # as the image token of Gemma 3, which its text models lack
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    tokenizer.save_pretrained(base)
+    assert read(base).tokenizer("<image>").input_ids == [len(tokenizer) - 1]
+
+
 def test_code_in_a_checkpoint_is_not_run_unasked(base):
     edit_json(
         base / "config.json",

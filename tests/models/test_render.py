@@ -227,6 +227,11 @@ def test_what_a_user_can_mend_is_a_workbench_error(renderer_of, tiny_tokenizer):
     small = ChatRenderer(tiny_tokenizer(), vocabulary=10)
     for wrong, message in (
         (lambda: renderer_of("chatml").render(" \n"), "is empty; give it words"),
+        (lambda: renderer_of("chatml").render("a \ud83d b"), "half a character at 2"),
+        (
+            lambda: renderer_of("chatml").render([{"role": "user", "content": "\ude00"}]),
+            "a lone surrogate",
+        ),
         (lambda: renderer_of("chatml").render([]), "the chat is empty"),
         (
             lambda: renderer_of("chatml").render([USER], "bare"),

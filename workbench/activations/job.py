@@ -16,6 +16,7 @@ from workbench.activations.layout import Manifest, Part
 from workbench.activations.store import SHARD_ROWS, plan_shards
 from workbench.engine.pool import Position, parse_position, token_mask
 from workbench.errors import ConfigError
+from workbench.models.families import refuse_long
 from workbench.prompts import PromptSet
 from workbench.types import Read, Subject
 
@@ -138,7 +139,8 @@ def prepare(
     for first, stop in plan_shards(len(prompts), SHARD_ROWS):
         rows = job.rows(first, stop)
         _check_spans(job, rows, first)
-        for row in rows:
+        for number, row in enumerate(rows, first):
+            refuse_long(subject.model, len(row.ids), f"item {prompts.ids[number]!r}")
             digest.update(row.ids.astype(np.int64).tobytes() + b"|")
             tokens += len(row.ids)
         if tokens <= KEPT_TOKENS:

@@ -25,7 +25,18 @@ from workbench.engine.pool import SITES, layers_of
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.interventions import EditLog, refuse_absent
 from workbench.interventions.scope import parse_scope
-from workbench.types import Answered, Arm, GenerateRead, Progress, Read, Request, Subject
+from workbench.models.families import refuse_long
+from workbench.types import (
+    Answered,
+    AnyRead,
+    Arm,
+    CandidatesRead,
+    GenerateRead,
+    Progress,
+    Read,
+    Request,
+    Subject,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -283,6 +294,20 @@ def _check(subject: Subject, requests: Sequence[Request], arms: Sequence[Arm]) -
                 f"item {request.item!r} has token {max(request.ids)}, but the vocabulary of "
                 f"{subject.ref.key} ends at {vocabulary - 1}; encode it with subject.tokenizer"
             )
+        where = f"item {request.item!r} ({request.condition})"
+        refuse_long(subject.model, len(request.ids) + _longest(request.reads), where)
         present = [name for name, ranges in request.spans.items() if ranges]
         for scope in _scopes(arms):
-            refuse_absent(scope, present, f"item {request.item!r} ({request.condition})")
+            refuse_absent(scope, present, where)
+
+
+def _longest(reads: Sequence[AnyRead]) -> int:
+    """Return the most tokens that a read puts behind a prompt."""
+    more = [
+        read.max_new_tokens
+        if isinstance(read, GenerateRead)
+        else max(map(len, read.candidates), default=0)
+        for read in reads
+        if isinstance(read, GenerateRead | CandidatesRead)
+    ]
+    return max(more, default=0)

@@ -33,6 +33,7 @@ from workbench.engine.forward import (
 from workbench.engine.prefill import prefilled
 from workbench.engine.prompts import placed_spans
 from workbench.interventions import EditLog
+from workbench.models.families import refuse_long
 from workbench.models.spans import remember_spans
 from workbench.types import Arm, GenerateRead, Rendered, Request, Subject, ndarray
 
@@ -91,10 +92,12 @@ def generate(
         render: as in ``subject.encode``.
 
     Raises:
-        ValueError: a temperature below 0, no new token, or beams that sample.
+        ValueError: a temperature below 0, no new token, beams that sample, or no row at a time.
         ConfigError: a prompt lacks a span that an edit's scope names.
     """
     rows = rendered_rows(subject, prompts, render)
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size {batch_size}; expected at least 1, or None for all rows")
     size = batch_size or max(1, len(rows))
     texts: list[str] = []
     for start in range(0, len(rows), size):
@@ -136,6 +139,7 @@ def continue_rows(
 
     Raises:
         BatchTooLargeError: not even the smallest batch fits.
+        ConfigError: a prompt that leaves no room for so many new tokens.
     """
     check_settings(max_new_tokens, temperature)
     if num_beams < 1 or (num_beams > 1 and temperature):
@@ -143,6 +147,8 @@ def continue_rows(
             f"num_beams {num_beams} with temperature {temperature}; expected at least 1 beam, and "
             "temperature 0 where there are several"
         )
+    for number, row in enumerate(rows):
+        refuse_long(subject.model, len(row.ids) + max_new_tokens, f"prompt {number}")
     texts: list[str] = []
     size, unit = len(rows), rows_together(subject)
     while len(texts) < len(rows):

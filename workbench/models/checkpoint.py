@@ -75,6 +75,7 @@ def read_checkpoint(
             model.to(place)
         model = _adapted(model, source)
     tokenizer = _tokenizer(source, trust_remote_code)
+    _refuse_unembedded(source, tokenizer, len(model.get_input_embeddings().weight))
     subject = _subject(model.eval(), tokenizer, source, chosen, load_kwargs)
     logger.info(
         "loaded %s (%s, %s) in %.1f s",
@@ -208,6 +209,25 @@ def _tokenizer(source: Source, trust_remote_code: bool) -> Any:
             "missing; put tokenizer.json beside config.json"
         )
     return tokenizer
+
+
+USED = ("pad", "eos", "bos")
+"""Tokens that are put into a batch unasked; others are refused by the prompt that has them."""
+
+
+def _refuse_unembedded(source: Source, tokenizer: Any, rows: int) -> None:
+    """Refuse a tokenizer whose own padding, end or beginning the model has no embedding of."""
+    for kind in USED:
+        number = getattr(tokenizer, f"{kind}_token_id", None)
+        if number is not None and number >= rows:
+            token = getattr(tokenizer, f"{kind}_token")
+            raise MismatchError(
+                f"the tokenizer of {source.base!r} has the {kind} token {token!r} with id "
+                f"{number}, but the model's embedding has {rows:,} rows (ids 0 to {rows - 1}); "
+                f"set a {kind}_token that has one in tokenizer_config.json, or enlarge the "
+                f"embedding to {number + 1:,} rows (transformers' resize_token_embeddings) and "
+                "save the model again"
+            )
 
 
 def _quantization(model: Any, load_kwargs: dict[str, Any]) -> str | None:

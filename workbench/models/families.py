@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from workbench.errors import MismatchError
+from workbench.errors import ConfigError, MismatchError
 
 _NAMES = ("layers", "h", "blocks")
 
@@ -30,6 +30,31 @@ def find_blocks(model: Any) -> dict[int, nn.Module]:
 def text_config(model: Any) -> Any:
     """Return the config of the language part, which has the decoder's sizes."""
     return model.config.get_text_config(decoder=True)
+
+
+def room_of(model: Any) -> int | None:
+    """Return how many tokens the model can place, None where its config does not bound them."""
+    whole: Any = getattr(model, "config", None)
+    config = whole.get_text_config(decoder=True) if hasattr(whole, "get_text_config") else whole
+    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if isinstance(scaling, dict) and scaling.get("rope_type", "default") in ("dynamic", "yarn"):
+        return None  # the config's number is the one before stretching
+    found = getattr(config, "max_position_embeddings", None)
+    return int(found) if found else None
+
+
+def refuse_long(model: Any, tokens: int, where: str) -> None:
+    """Refuse more tokens than the model can place: what it says there is not what it learned.
+
+    Raises:
+        ConfigError: there are more.
+    """
+    room = room_of(model)
+    if room is not None and tokens > room:
+        raise ConfigError(
+            f"{where} has {tokens} tokens with what is to come, over the {room} that the model "
+            "can place (max_position_embeddings); shorten it, or give a model that reads more"
+        )
 
 
 def width_of(model: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from workbench.types import Batch, Rendered
 
 RESERVED = ("content", "header", "template")
 """Span names that no role may take."""
+
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class ChatRenderer:
@@ -188,7 +192,18 @@ class ChatRenderer:
         return rendered
 
     def _coded(self, texts: Sequence[str], **options: bool) -> list[Mapping[str, Any]]:
-        """Return what the tokenizer makes of each text, in one call for several."""
+        """Return what the tokenizer makes of each text, in one call for several.
+
+        Raises:
+            ConfigError: half a surrogate pair, which is no character.
+        """
+        for text in texts:
+            if not text.isascii() and (half := _HALF.search(text)):
+                raise ConfigError(
+                    f"the text {text[:60]!r} has half a character at {half.start()} "
+                    f"({half[0]!r}, a lone surrogate); it was cut or read with a wrong encoding: "
+                    "mend it or drop the item"
+                )
         if len(texts) == 1:
             return [self.tokenizer(texts[0], **options)]
         coded = self.tokenizer(list(texts), **options)
