@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from workbench.effects.curves import CURVE, How, interval, no_zero, swept
 from workbench.effects.guards import ARM, Guard, guarded
-from workbench.effects.scenarios import MANY
 from workbench.stats import cluster_weights, group_means, percentiles
 from workbench.types import ndarray
 
@@ -94,17 +93,18 @@ def intervals(samples: Sequence[Sample], how: How, name: str) -> list[dict[str, 
     told: list[dict[str, Any]] = [{}] * len(samples)
     order = sorted(range(len(samples)), key=sizes.__getitem__)
     for n, same in itertools.groupby(order, key=sizes.__getitem__):
-        weights = cluster_weights(np.arange(n), how.draws, how.seed)[0] if n >= MANY else None
-        for place in same:
-            values, seeds = samples[place]
-            if weights is None:
-                told[place] = interval(values, seeds, how, name)
-                continue
-            low, high = percentiles(weights @ values / n, how.level)
-            told[place] = {
-                "n": n, "unit": how.unit, name: float(values.mean()), "low": low, "high": high,
-                "interval": f"{how.level:.0%} bootstrap over {how.unit}s",
-            }  # fmt: skip
+        first, *rest = same
+        told[first] = interval(*samples[first], how, name)
+        if "bootstrap" not in told[first]["interval"]:
+            for place in rest:
+                told[place] = interval(*samples[place], how, name)
+        elif rest:
+            weights, _ = cluster_weights(np.arange(n), how.draws, how.seed)
+            for place in rest:
+                values, _ = samples[place]
+                low, high = percentiles(weights @ values / n, how.level)
+                ends = {name: float(values.mean()), "low": low, "high": high}
+                told[place] = {**told[first], **ends}
     return told
 
 
