@@ -10,7 +10,7 @@ import pandas as pd
 from workbench_apps.catalogue import RESULTS, Entry
 from workbench_apps.tables import file_stamp
 
-from workbench.effects import How, changes, control_slopes, slopes
+from workbench.effects import How, judge
 from workbench.effects.curves import CURVE, swept
 from workbench.results import read_results, summarize
 
@@ -44,8 +44,7 @@ def sweep_of(entry: Entry) -> Sweep:
 @functools.lru_cache(maxsize=16)
 def _sweep(path: Path, size: int, modified: int) -> Sweep:  # noqa: ARG001 (the key)
     frame = read_results(path)
-    judged = (judge(frame, how=JUDGED) for judge in (changes, slopes, control_slopes))
-    return Sweep(swept(frame, JUDGED), *judged)
+    return Sweep(swept(frame, JUDGED), *judge(frame, how=JUDGED))
 
 
 def of_curve(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

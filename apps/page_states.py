@@ -13,6 +13,7 @@ from workbench_apps.state import EVERY, Options, PageState
 
 from workbench.effects import GUARDS as LIMITS
 from workbench.figures.scatter import is_categorical
+from workbench.pipelines.report_words import blocks
 
 MOST_VALUES = 12
 """Columns with more values than this offer no filter."""
@@ -255,6 +256,8 @@ class DoseState(PageState):
         found = [str(value) for value in rows[name].dropna().unique()] if len(rows) else []
         if name == "model":
             return {v: _seeded(v, rows[rows["model"] == v]["subject"].nunique()) for v in found}
+        if name == "layers":
+            return {v: blocks(v) for v in found}
         many = name == "condition" and len(found) > 1
         return {v: v for v in found} | ({EVERY: "side by side"} if many else {})
 

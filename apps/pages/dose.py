@@ -22,6 +22,7 @@ from workbench.figures.dose import (
     mass_by_dose,
     realised_by_dose,
 )
+from workbench.pipelines.report_words import at_blocks
 
 VERDICTS = ("condition", "slope", "interval", "random directions", "doses", "n", "verdict")
 NUMBERS = (
@@ -157,7 +158,7 @@ class DoseView:
             f"{int(curve['n'].max())} {cards.escape(curve['unit'].iloc[0])}s a dose. {gray}"
             f"{more if others.any() else ''}Dose in {UNITS.get(unit, unit)}; "
             f"{cards.escape(rows['edit'].iloc[0])} along {cards.escape(self.state.direction)} at "
-            f"layers {cards.escape(self.state.layers)} of {cards.escape(self.state.model)}."
+            f"{cards.escape(at_blocks(self.state.layers))} of {cards.escape(self.state.model)}."
             f"{_axis(curve, unit)}"
         )
 

@@ -143,13 +143,13 @@ def test_guards_are_those_of_the_model_on_show(tmp_path):
 
 @pytest.mark.thorough
 def test_several_directions_and_windows_are_chosen_one_at_a_time(tmp_path):
-    both = [every_control(), every_control(direction="mood", layers="1")]
+    both = [every_control(), every_control(direction="mood", layers="1,2,3,7")]
     state = state_of(tmp_path, pd.concat(both, ignore_index=True))
     assert list(state.options("direction")) == ["truth", "mood"]
     state.choose(direction="mood")
-    assert list(state.options("layers")) == ["1"]
+    assert state.options("layers") == {"1,2,3,7": "1-3,7"}
     assert set(state.rows()["direction"]) == {"mood"}
-    assert "along mood at layers 1" in DoseView(state).curves()[-1].object
+    assert "along mood at blocks 1-3,7" in DoseView(state).curves()[-1].object
 
 
 @pytest.mark.thorough
