@@ -159,3 +159,10 @@ def test_the_band_holds_its_share_of_the_reference(tiny_subject, directions):
     assert set(band["n"]) == {400}
     with pytest.raises(ConfigError, match="a band of 1 items"):
         reference_band(directions, acts.take([0]))
+
+
+def test_a_conversation_beyond_the_context_is_refused(tiny_subject, directions, monkeypatch):
+    """Late turns of a long conversation read as drift what no position was trained for."""
+    monkeypatch.setattr(tiny_subject.model.config, "max_position_embeddings", 16)
+    with pytest.raises(ConfigError, match=r"conversation 'c' has \d+ tokens .* over the 16"):
+        conversation_drift(tiny_subject, directions, CHAT, conversation="c")

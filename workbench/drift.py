@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from workbench.directions import Directions
 from workbench.errors import ConfigError
+from workbench.models.families import refuse_long
 from workbench.stats import mean_interval, percentiles
 from workbench.types import ActivationsLike, Read, Rendered, Subject, ndarray
 
@@ -56,12 +57,14 @@ def conversation_drift(
 
     Raises:
         MismatchError: directions of another model.
-        ConfigError: a layer that they lack, or messages that the template refuses.
+        ConfigError: a layer that they lack, messages that the template refuses, or more tokens
+            than the model can place.
     """
     directions.model.refuse_other(subject.stamp, directions.label)
     chosen = tuple(directions.layers if layers is None else layers)
     lines = directions.select(chosen).unit_vectors()
     rendered = subject.renderer.render(tuple(messages), render="chat", add_generation_prompt=False)
+    refuse_long(subject.model, len(rendered.ids), f"conversation {conversation!r}")
     spans = list(_spans(messages, rendered))
     assert subject.runner is not None, "a subject gets its runner in wb.load"
     batch = subject.renderer.collate([rendered])
