@@ -233,6 +233,20 @@ def test_a_planted_shift_between_two_models_is_the_difference_whatever_the_order
     np.testing.assert_allclose(turned.vectors, -found.vectors, atol=1e-6)
 
 
+def test_a_difference_of_what_is_alike_at_every_layer_is_refused_with_both_names():
+    first, second = pair(0.0)
+    with pytest.raises(MismatchError, match=r"difference x: .*are alike on all 60 items at every"):
+        Difference(first, second, "x").directions()
+
+
+def test_a_difference_that_begins_at_a_later_layer_is_kept():
+    first, second = pair(0.0)
+    first.values[1] += 1
+    vectors = Difference(first, second, "x").directions().vectors[0]
+    assert not vectors[0].any()
+    assert vectors[1].all()
+
+
 def test_a_difference_of_other_prompts_is_refused():
     first, second = pair(0.0)
     with pytest.raises(MismatchError, match="59 ids are shared by the 59 items"):

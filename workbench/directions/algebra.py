@@ -292,12 +292,22 @@ class Difference:
         return np.asarray(first[self.rows[0]] - second[self.rows[1]])
 
     def directions(self) -> Directions:
-        """Return the mean difference at every layer the two share."""
-        vectors = [self.at(layer).mean(axis=0, dtype=np.float64) for layer in self.layers]
+        """Return the mean difference at every layer the two share.
+
+        Raises:
+            MismatchError: both are alike at every layer, so nothing points anywhere.
+        """
+        vectors = np.stack([self.at(layer).mean(axis=0, dtype=np.float64) for layer in self.layers])
+        if not vectors.any():
+            raise MismatchError(
+                f"difference {self.name}: {_told(self.first)} and {_told(self.second)} are alike "
+                f"on all {len(self.rows[0])} items at every layer, so there is no direction "
+                "between them; give activations of two models that differ"
+            )
         return Directions(
             names=(self.name,),
             layers=self.layers,
-            vectors=np.stack(vectors)[None],
+            vectors=vectors[None],
             model=self.first.model,
             site=self.first.site,
             position=self.first.position,
@@ -308,6 +318,12 @@ class Difference:
                 "n": len(self.rows[0]),
             },
         )
+
+
+def _told(acts: ActivationsLike) -> str:
+    """Name activations by their store, where they have one, and their model."""
+    path = getattr(acts, "path", None)
+    return acts.model.key if path is None else f"{path} ({acts.model.key})"
 
 
 def refuse_other_space(first: Directions, second: Directions) -> None:
