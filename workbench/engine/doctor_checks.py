@@ -108,7 +108,8 @@ def overflow(peaks: dict[int, float], logits: float, top: float, name: str) -> F
         return Found(False, math.inf, MARGIN, f"{where} hold numbers that {name} cannot")
     layer = max(peaks, key=lambda one: peaks[one])
     share = max(peaks[layer], logits) / top
-    detail = f"largest |activation| {peaks[layer]:.0f} at block {layer}; {name} ends at {top:.3g}"
+    size = f"{peaks[layer]:,.0f}" if peaks[layer] >= 100 else f"{peaks[layer]:.3g}"
+    detail = f"largest |activation| {size} at block {layer}; {name} ends at {top:.3g}"
     if share > NEAR:
         detail += f": near, {1 / share:.1f} times are left"
     return Found(share <= MARGIN, share, MARGIN, detail)

@@ -88,6 +88,8 @@ class Report:
         if self.shortcuts:
             tried = ", ".join(f"{one.name} {_shortcut_word(one)}" for one in self.shortcuts)
             lines.append(f"  shortcuts: {tried}")
+        if any(_measured(check) for check in self.checks):
+            lines.append(f"  {SCALE}")
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
 
     def table(self) -> Any:
@@ -124,6 +126,15 @@ class Report:
             f"{self.model} failed {len(self.failed)} of {len(self.checks)} checks ({names}); "
             f"{first.name}: {first.detail}{_measured(first)}. Next: {NEXT[first.name]}"
         )
+
+
+SCALE = (
+    "in parentheses: the largest difference between two ways to one answer, in standard deviations "
+    "of the logits\n  (overflow: the largest number as a share of what the format holds); a "
+    "shortcut is tried against\n  the plain way, and is switched off where it differs by more than "
+    "rounding"
+)
+"""What the numbers of a verdict are."""
 
 
 def _line(check: Check) -> str:
