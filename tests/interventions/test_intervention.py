@@ -74,9 +74,50 @@ def test_norm_units_without_any_norm_are_refused(truth):
 
 @pytest.mark.parametrize("edit", ["ablate", "cap"])
 def test_a_blend_keeps_its_dose_and_has_no_other_unit(edit, truth):
-    assert [e.dose for e in Intervention.of(edit, truth, dose=0.5).arm(STAMP)] == [0.5] * 3
+    band = {"floor": 0.0} if edit == "cap" else {}
+    assert [e.dose for e in Intervention.of(edit, truth, dose=0.5, **band).arm(STAMP)] == [0.5] * 3
     with pytest.raises(ValueError, match="is a blend"):
-        Intervention.of(edit, truth, unit="norm")
+        Intervention.of(edit, truth, unit="norm", **band)
+
+
+@pytest.mark.parametrize(
+    ("edit", "numbers"),
+    [("ablate", {}), ("cap", {"floor": 0.0}), ("rescale", {"factor": 2.0}), ("affine", {}),
+     ("replace", {"value": 1.0}), ("project_to_subspace", {})],
+)  # fmt: skip
+@pytest.mark.parametrize("dose", [5, -0.5])
+def test_a_blend_outside_0_to_1_is_refused(edit, numbers, dose, truth):
+    with pytest.raises(ValueError, match=rf"dose {dose} for {edit}.*from 0 \(none\) to 1 \(full\)"):
+        Intervention.of(edit, truth, dose=dose, **numbers)
+    made = Intervention.of(edit, truth, **numbers)
+    with pytest.raises(ValueError, match="from 0"):
+        replace(made, dose=float(dose))
+
+
+def test_an_ablation_further_than_all_of_it_is_told_as_the_rescaling_that_it_is(truth):
+    with pytest.raises(ValueError, match=r"give rescale with factor=-1$"):
+        Intervention.ablate(truth, dose=2)
+
+
+@pytest.mark.parametrize("make", [Intervention.cap, lambda one: Intervention.of("cap", one)])
+def test_a_cap_without_floor_or_ceiling_is_refused_where_it_is_made(make, truth):
+    with pytest.raises(ValueError, match="without floor or ceiling changes nothing; give one"):
+        make(truth)
+
+
+def test_a_cap_whose_sides_are_switched_off_in_so_many_words_stays(truth):
+    (edit,) = Intervention.cap(truth, layers=[1], floor=-math.inf).arm(STAMP)
+    assert edit.rows == {"floor": -math.inf, "ceiling": math.inf}
+
+
+def test_an_intervention_shows_itself_in_one_line(truth):
+    shown = repr(Intervention.cap(truth, layers=[1, 4], floor={1: -1.0, 4: 2.0}, dose=0.5))
+    assert shown == (
+        "Intervention(cap truth; blocks 1, 4; dose 0.5 raw; scope all; floor -1 2, ceiling inf)"
+    )
+    assert repr(Intervention.add(truth, layers=[3], dose=0.1, unit="norm", keep_norm=True)) == (
+        "Intervention(add truth; blocks 3; dose 0.1 norm; scope all; norm kept)"
+    )
 
 
 def test_thresholds_by_layer_reach_their_layers(truth):
@@ -228,8 +269,8 @@ def test_a_subspace_is_the_span_of_all_directions_layer_by_layer(truth):
         assert edit.rows == {"inside": 0.0, "outside": 1.0}
     with pytest.raises(ConfigError, match="directions joy, fear have no center"):
         Intervention.project_to_subspace(two, centered=True)
-    stronger = replace(one, dose=2.0)
-    assert stronger.arm(STAMP)[0].weights is one.arm(STAMP)[0].weights
+    weaker = replace(one, dose=0.5)
+    assert weaker.arm(STAMP)[0].weights is one.arm(STAMP)[0].weights
 
 
 def test_a_kept_norm_wraps_the_edit_and_equal_ones_are_one(truth):

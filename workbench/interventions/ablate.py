@@ -14,7 +14,7 @@ from workbench.registry import EDITS
 @EDITS.register("ablate")
 @dataclass(frozen=True)
 class Ablate:
-    """``h - dose * (h . v) v``: dose 0 changes nothing, 1 removes the component, 2 reflects it."""
+    """``h - dose * (h . v) v``: dose 0 changes nothing, 1 removes the component."""
 
     def __call__(
         self, h: Float[Tensor, "b t d"], v: Float[Tensor, "b d"], dose: Float[Tensor, " b"]

@@ -15,7 +15,12 @@ from workbench.interventions.dose import UNITS, Gap, to_raw
 from workbench.interventions.keep_norm import KeepNorm
 from workbench.interventions.scope import ScopeLike, check_scope, scope_of
 from workbench.interventions.site import refuse_other_site
-from workbench.interventions.thresholds import Threshold, check_numbers, thresholds_of
+from workbench.interventions.thresholds import (
+    Threshold,
+    check_numbers,
+    refuse_no_band,
+    thresholds_of,
+)
 from workbench.interventions.weights import (
     CENTER,
     MAP,
@@ -28,12 +33,15 @@ from workbench.interventions.weights import (
 from workbench.registry import EDITS
 from workbench.types import Arm, DirectionsLike, LayerEdit, LinearMapLike, ModelStamp, ndarray
 
+_BEYOND = ("add", MAP)
+"""Edits whose dose is not bound to 0 to 1: a shift, and a map that may be driven on."""
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Intervention:
     """What to do, where, how strongly and at which tokens; `arm` makes it concrete.
 
-    Make one with `add`, `ablate`, `cap` and the like; ``dataclasses.replace(one, dose=2.0)`` gives
+    Make one with `add`, `ablate`, `cap` and the like; ``dataclasses.replace(one, dose=0.5)`` gives
     another dose of the same.
     """
 
@@ -65,8 +73,14 @@ class Intervention:
                 f"unit {self.unit!r} for {self.edit}, whose dose is a blend (0 none, 1 full); "
                 'expected unit="raw"'
             )
-        if not math.isfinite(self.dose):
-            raise ValueError(f"dose {self.dose}; expected a finite number")
+        _check_dose(self.edit, self.dose)
+
+    def __repr__(self) -> str:
+        blocks = ", ".join(map(str, self.layers))
+        numbers = ", ".join(f"{name} {_shown(by)}" for name, by in self.rows.items())
+        told = f"{self.name}; blocks {blocks}; dose {self.dose:g} {self.unit}; scope {self.scope}"
+        kept = "; norm kept" if self.keep_norm else ""
+        return f"Intervention({told}{'; ' + numbers if numbers else ''}{kept})"
 
     @classmethod
     def of(
@@ -89,7 +103,8 @@ class Intervention:
             edit: name in the registry of edits.
             directions: exactly one; several for ``project_to_subspace``, a map for ``linear_map``.
             layers: block indices edited together; by default all of the directions'.
-            dose: in ``unit``; a blend (0 none, 1 full) for every edit but ``add``.
+            dose: in ``unit``; a blend (0 none, 1 full) for every edit but ``add``; a map alone may
+                be given more, or turned around.
             unit: ``raw``, ``norm`` or ``gap``.
             scope: which tokens: ``all``, ``last``, ``prompt``, ``generated``, a role such as
                 ``user``, a union such as ``user+tool``, or one boolean for each token of a row.
@@ -102,7 +117,8 @@ class Intervention:
         Raises:
             WorkbenchError: an unknown edit or scope, or a layer that the directions lack.
             ValueError: several directions, a unit that the edit does not have, a dose that is not
-                finite, thresholds that make no band, or numbers that the edit does not take.
+                finite or is no blend, thresholds that make no band, or numbers that the edit does
+                not take.
         """
         EDITS.factory(edit)
         if edit != SUBSPACE:
@@ -111,6 +127,7 @@ class Intervention:
         _check_layers(at, directions)
         if edit == "replace" and thresholds.get("value") == CENTER:
             thresholds["value"] = center_coordinates(directions, at)
+        refuse_no_band(edit, thresholds)
         rows = thresholds_of(edit, thresholds, at)
         check_numbers(edit, rows)
         weights = weights_of(edit, directions, at, centered=centered)
@@ -144,7 +161,7 @@ class Intervention:
 
         Raises:
             WorkbenchError: a layer that the directions lack, or an unknown scope.
-            ValueError: several directions, a unit other than raw, or a dose that is not finite.
+            ValueError: several directions, a unit other than raw, or a dose outside 0 to 1.
         """
         return cls.of("ablate", directions, **settings)
 
@@ -153,8 +170,8 @@ class Intervention:
         cls,
         directions: DirectionsLike,
         *,
-        floor: Threshold = -math.inf,
-        ceiling: Threshold = math.inf,
+        floor: Threshold | None = None,
+        ceiling: Threshold | None = None,
         **settings: Any,
     ) -> Intervention:
         """Keep the coordinate along the unit direction inside [floor, ceiling].
@@ -162,15 +179,17 @@ class Intervention:
         Args:
             directions: exactly one direction.
             floor: residual-stream units, for all layers or by layer; -inf switches it off.
-            ceiling: the same on the other side; +inf switches it off.
+            ceiling: the same on the other side; +inf switches it off. One of the two is needed.
             settings: ``layers``, ``dose`` (a blend), ``scope`` and ``name``, as in `of`.
 
         Raises:
             WorkbenchError: a layer that the directions lack, or an unknown scope.
-            ValueError: a floor of +inf, a ceiling of -inf, a floor above its ceiling, NaN, or a
-                layer without a threshold.
+            ValueError: neither floor nor ceiling, a floor of +inf, a ceiling of -inf, a floor above
+                its ceiling, NaN, a layer without a threshold, or a dose outside 0 to 1.
         """
-        return cls.of("cap", directions, floor=floor, ceiling=ceiling, **settings)
+        band = {"floor": floor, "ceiling": ceiling}
+        given = {name: number for name, number in band.items() if number is not None}
+        return cls.of("cap", directions, **given, **settings)
 
     @classmethod
     def map(cls, linear_map: LinearMapLike, **settings: Any) -> Intervention:
@@ -315,6 +334,23 @@ class Intervention:
             rows={name: by_layer[layer] for name, by_layer in self.rows.items()},
             weights=self.weights.get(layer, {}),
         )
+
+
+def _check_dose(edit: str, dose: float) -> None:
+    if not math.isfinite(dose):
+        raise ValueError(f"dose {dose}; expected a finite number")
+    if edit not in _BEYOND and not 0 <= dose <= 1:
+        other = f"rescale with factor={1 - dose:g}" if edit == "ablate" else "other numbers of it"
+        raise ValueError(
+            f"dose {dose:g} for {edit}, whose dose is a blend from 0 (none) to 1 (full); to go "
+            f"further give {other}"
+        )
+
+
+def _shown(by_layer: Mapping[int, float]) -> str:
+    """Return a number once where all layers have the same."""
+    values = [f"{value:.4g}" for value in by_layer.values()]
+    return values[0] if len(set(values)) == 1 else " ".join(values)
 
 
 def _check_single(directions: DirectionsLike) -> None:

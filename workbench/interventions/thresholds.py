@@ -29,6 +29,19 @@ def thresholds_of(
     return {name: _by_layer(name, value, layers) for name, value in numbers.items()}
 
 
+def refuse_no_band(edit: str, given: Mapping[str, object]) -> None:
+    """Refuse a cap that was given no side; a side that is switched off by infinity is given.
+
+    Raises:
+        ValueError: neither floor nor ceiling.
+    """
+    if edit == "cap" and not {"floor", "ceiling"} & set(given):
+        raise ValueError(
+            "a cap without floor or ceiling changes nothing; give one of them, in residual-stream "
+            "units: floor=..., or ceiling=..."
+        )
+
+
 def check_numbers(edit: str, rows: Mapping[str, Mapping[int, float]]) -> None:
     """Refuse numbers under which an edit would make no band, or infinite states.
 

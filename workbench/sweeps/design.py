@@ -162,8 +162,6 @@ class Design:
         refuse_other_site(directions)
         if not len(self.doses):
             raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
-        if self.edit == "cap" and not self.thresholds and self.unit != PERCENTILE:
-            raise ConfigError("a cap without floor or ceiling changes nothing; give one of them")
         numbers = [name for name in self.thresholds if name != "keep_norm"]
         if self.edit in ("add", "ablate") and numbers:
             raise ConfigError(f"{self.edit} takes no {numbers[0]}; thresholds belong to cap")
@@ -262,8 +260,8 @@ def _intervention(settings: Settings, steering: Steering, dose: float) -> Interv
     numbers, unit = dict(settings.thresholds), settings.unit
     if unit == PERCENTILE:
         unit = "raw"
-        if dose:
-            numbers[settings.side] = _threshold(settings, steering, dose)
+        off = -math.inf if settings.side == "floor" else math.inf
+        numbers[settings.side] = _threshold(settings, steering, dose) if dose else off
         dose = 1.0 if dose else 0.0
     return Intervention.of(
         settings.edit,
