@@ -15,14 +15,22 @@ import numpy as np
 import pytest
 
 from workbench.config import Config
-from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
+from workbench.errors import (
+    ConfigError,
+    FormatError,
+    MismatchError,
+    UnknownNameError,
+    WorkbenchError,
+)
 from workbench.files import format_bytes, write_bytes
 from workbench.runs import (
     differing,
+    foresee,
     hash_path,
     list_runs,
     open_run,
     plain,
+    plan_run,
     read_result,
     read_run,
     run_id,
@@ -552,3 +560,59 @@ def test_a_damaged_unit_is_removed_and_said(tmp_path):
             units.load(0)
         assert units.lacking() == [0]
         run.finish()
+
+
+@pytest.mark.parametrize("error", [ConfigError, FormatError, MismatchError, UnknownNameError])
+def test_a_refusal_before_anything_is_written_leaves_no_folder(tmp_path, error):
+    with pytest.raises(error), open_run("fit", CONFIG, root=tmp_path):
+        raise error("no such column")
+    assert list((tmp_path / "fit").iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(error), open_run("fit", CONFIG, out=tmp_path / "mine"):
+        raise error("no such column")
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_refusal_after_something_was_written_is_kept_as_failed(tmp_path):
+    run = fail(tmp_path, ConfigError("dose 3"))
+    assert read_run(run.path).error == "ConfigError: dose 3"
+    with pytest.raises(ConfigError), open_run("cache", CONFIG, root=tmp_path):
+        raise ConfigError("again")
+    assert (run.path / "part.txt").exists()
+
+
+def test_ctrl_c_leaves_an_interrupted_run_that_says_what_it_resumes_from(tmp_path):
+    run = fail(tmp_path, KeyboardInterrupt())
+    assert [one.status for one in list_runs(tmp_path).values()] == ["interrupted"]
+    (run.path / "acts").mkdir()
+    (run.path / "acts" / "shard.h5").write_text("x")
+    (run.path / ".units" / "abc").mkdir(parents=True)
+    for unit in range(2):
+        (run.path / ".units" / "abc" / f"{unit}.npz").write_text("x")
+    started = read_run(run.path).started
+    again = fail(tmp_path, ZeroDivisionError("by\nnought"))
+    assert again.kept == (
+        f"the run of {started} was interrupted; kept: 2 finished units of work, "
+        "acts/ with 1 file, part.txt"
+    )
+    with open_run("cache", CONFIG, root=tmp_path) as last:
+        assert "failed (ZeroDivisionError: by); kept: 2 finished" in last.kept
+        last.finish()
+    with open_run("cache", CONFIG, root=tmp_path) as reused:
+        assert reused.kept == ""
+
+
+def test_foreseeing_a_run_changes_nothing(tmp_path):
+    run = plan_run("cache", CONFIG, (), None)
+    place = tmp_path / "cache" / run.id
+    assert foresee(place, run) == "new"
+    finish(tmp_path)
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in place.iterdir())
+    assert foresee(place, run) == "done"
+    other = plan_run("cache", {}, (), None)
+    with pytest.raises(MismatchError, match="holds run"):
+        foresee(place, other)
+    assert foresee(place, other, force=True) == "new"
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in place.iterdir()) == before
+    (place / "out.txt").unlink()
+    assert foresee(place, run) == "resumed"

@@ -18,6 +18,8 @@ from workbench.types import Run
 FORMAT = "interp-workbench/run"
 VERSION = 1
 MANIFEST = "run.json"
+UNITS = ".units"
+"""Folder of a run's finished units of work, until the run is done."""
 
 
 def read_run(path: str | Path) -> Run:

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.errors import ConfigError, FormatError, MismatchError, WorkbenchError
+from workbench.errors import (
+    ConfigError,
+    FormatError,
+    MismatchError,
+    UnknownNameError,
+    WorkbenchError,
+)
 from workbench.files import FileLock, clear_temporaries, make_folder
 from workbench.plain import differing
 from workbench.provenance import describe_machine, git_state, package_versions
 from workbench.runs.identity import entries, identity, plan_run
-from workbench.runs.manifest import MANIFEST, lock_path, now, read_run, settling, write_run
+from workbench.runs.manifest import (
+    MANIFEST,
+    UNITS,
+    lock_path,
+    now,
+    read_run,
+    settling,
+    write_run,
+)
 from workbench.types import Run
 
 logger = logging.getLogger(__name__)
+
+REFUSALS = (ConfigError, UnknownNameError, FormatError, MismatchError)
+"""What is raised where settings or inputs do not fit."""
 
 
 @dataclass
@@ -39,6 +57,8 @@ class OpenRun:
     """Whether all parts are done, so that the run is."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of every file among the outputs."""
+    kept: str = ""
+    """Of a run that is resumed: how it ended, and what it left to go on from."""
 
     def finish(
         self,
@@ -116,11 +136,13 @@ def open_run(
     with ExitStack() as held:
         with settling(folder):
             lock = _lock(folder, share, held)
+            made = not folder.exists()
             state = _join(folder, run) if lock is None else _settle(folder, run, force)
+            kept = describe_kept(folder) if state == "resumed" else ""
             run = _begin(folder, run, alone=lock is not None, state=state)
             if lock is not None and share is not None:
                 lock.share()
-        opened = OpenRun(folder, run.id, state, part=share)
+        opened = OpenRun(folder, run.id, state, part=share, kept=kept)
         if state == "done":
             yield opened
             return
@@ -128,9 +150,12 @@ def open_run(
             yield opened
             if not opened.finished:
                 raise ValueError("the body of open_run ended without run.finish(...)")
+        except KeyboardInterrupt:
+            raise  # still ``running`` without its lock: interrupted
         except BaseException as error:
             with contextlib.suppress(OSError, WorkbenchError):
-                _fail(folder, run, error, opened)
+                if not (isinstance(error, REFUSALS) and _withdraw(folder, opened, made)):
+                    _fail(folder, run, error, opened)
             raise
         _end(folder, run, opened)
 
@@ -146,6 +171,20 @@ def _begin(folder: Path, run: Run, *, alone: bool, state: str) -> Run:
     run = replace(run, device=describe_machine())
     write_run(folder, run)
     return run
+
+
+def _withdraw(folder: Path, opened: OpenRun, made: bool) -> bool:
+    """Leave no trace of a run that was refused before it wrote anything; say whether it was."""
+    if opened.state != "new" or opened.part is not None or _files(folder) != [folder / MANIFEST]:
+        return False
+    (folder / MANIFEST).unlink()
+    if made:
+        shutil.rmtree(folder)
+    return True
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if not path.is_dir())
 
 
 def _fail(folder: Path, run: Run, error: BaseException, opened: OpenRun) -> None:
@@ -184,27 +223,60 @@ def parse_part(part: str | tuple[int, int]) -> tuple[int, int]:
 
 def _settle(folder: Path, run: Run, force: bool) -> Literal["new", "resumed", "done"]:
     """Decide what to do with what lies in the folder already."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; give a folder as out")
-    if not folder.exists():
-        return "new"
-    clear_temporaries(folder)
-    if not any(folder.iterdir()):
-        return "new"
-    if _holds_nothing(folder):
-        (folder / MANIFEST).unlink()
-        return "new"
-    reason = _foreign(folder, run)
-    if reason is None:
-        state = _state(folder)
+    if folder.is_dir():
+        clear_temporaries(folder)
+    state = foresee(folder, run, force=force)
+    if state != "new":
         _set_aside(folder)
         return state
-    if not force:
-        raise MismatchError(f"{folder} {reason}; give another out, or --force to move it aside")
+    if not folder.exists() or not any(folder.iterdir()):
+        return "new"
+    if _holds_nothing(folder, run):
+        (folder / MANIFEST).unlink()
+        return "new"
     aside = next(path for n in range(1, 10_000) if not (path := Path(f"{folder}.old-{n}")).exists())
     folder.rename(aside)
     logger.info("moved %s aside to %s", folder, aside)
     return "new"
+
+
+def foresee(folder: Path, run: Run, *, force: bool = False) -> Literal["new", "resumed", "done"]:
+    """Say what ``open_run`` would make of what lies in a folder; nothing is changed.
+
+    Raises:
+        ConfigError: it is a file.
+        MismatchError: it holds another run, or something else, and ``force`` is not given.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give a folder as out")
+    if not folder.exists() or not any(folder.iterdir()) or _holds_nothing(folder, run):
+        return "new"
+    reason = _foreign(folder, run)
+    if reason is None:
+        return _state(folder)
+    if not force:
+        raise MismatchError(f"{folder} {reason}; give another out, or --force to move it aside")
+    return "new"
+
+
+def describe_kept(folder: Path) -> str:
+    """Say how the run in a folder ended, and what it left to go on from."""
+    old = read_run(folder)
+    ended = {"running": "was interrupted", "failed": f"failed ({first_line(old.error)})"}
+    units = len(list((folder / UNITS).glob("*/*.npz")))
+    parts = [f"{units} finished unit{'s' * (units != 1)} of work"] if units else []
+    for name in entries(folder):
+        count = len(_files(folder / name)) if (folder / name).is_dir() else 0
+        parts.append(f"{name}/ with {count} file{'s' * (count != 1)}" if count else name)
+    left = ", ".join(parts) or "nothing, so it begins anew"
+    how = ended.get(old.status, "lost outputs or had them damaged")
+    return f"the run of {old.started} {how}; kept: {left}"
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of an error, short enough for a row of a list."""
+    line = next(iter((text or "").splitlines()), "")
+    return line if len(line) <= 200 else f"{line[:199]}…"
 
 
 def _join(folder: Path, run: Run) -> Literal["resumed", "done"]:
@@ -256,11 +328,12 @@ def _set_aside(folder: Path) -> None:
             logger.warning("%s is damaged; moved it to %s, to be made again", path, aside)
 
 
-def _holds_nothing(folder: Path) -> bool:
-    """Say whether a run failed here before it wrote anything: a typo must not block a name."""
+def _holds_nothing(folder: Path, run: Run) -> bool:
+    """Say whether a run ended here before it wrote anything: a typo must not block a name."""
     if [path.name for path in folder.iterdir()] != [MANIFEST]:
         return False
-    return read_run(folder).status == "failed"
+    old = read_run(folder)
+    return old.status == "failed" or (old.status == "running" and old.id != run.id)
 
 
 def _foreign(folder: Path, run: Run) -> str | None:

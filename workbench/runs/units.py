@@ -17,13 +17,11 @@ import numpy as np
 
 from workbench.errors import FormatError
 from workbench.files import FileLock, clear_temporaries, make_folder, write_bytes
-from workbench.runs.manifest import lock_path
+from workbench.runs.manifest import UNITS, lock_path
 from workbench.runs.opening import OpenRun
 
 logger = logging.getLogger(__name__)
 
-FOLDER = ".units"
-"""In the run's folder, until the run is done."""
 ARRAY = "$array"
 
 
@@ -48,7 +46,7 @@ class Units:
 
     @property
     def folder(self) -> Path:
-        return self.run.path / FOLDER / self.digest[:12]
+        return self.run.path / UNITS / self.digest[:12]
 
     def path(self, unit: int) -> Path:
         """Return the file of a unit, whether it is there or not."""
@@ -108,9 +106,9 @@ class Units:
 
 def discard_units(folder: Path) -> None:
     """Remove the units of a run that is done."""
-    if (folder / FOLDER).exists():
+    if (folder / UNITS).exists():
         with _alone(folder):
-            shutil.rmtree(folder / FOLDER, ignore_errors=True)
+            shutil.rmtree(folder / UNITS, ignore_errors=True)
 
 
 @contextmanager
