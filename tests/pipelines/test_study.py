@@ -98,7 +98,7 @@ def test_a_reference_to_nothing_lists_the_stages_there_are():
     ("text", "error", "message"),
     [
         ('[[stage]]\nid = "a"\n', ConfigError, "stage 0 has no verb"),
-        ('[[stage]]\nid = "a"\nverb = "cash"\n', UnknownNameError, "Did you mean 'cache'"),
+        ('[[stage]]\nid = "a"\nverb = "cash"\n', ConfigError, "Did you mean 'cache'"),
         (
             '[[stage]]\nid = "a"\nverb = "fit"\n[[stage]]\nid = "a"\nverb = "fit"\n',
             ConfigError,
@@ -128,8 +128,22 @@ def test_the_shipped_demo_is_found_by_name_and_by_path_from_anywhere(tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert read_study("demo").name == "demo"
     assert read_study("studies/demo.toml").name == "demo"
-    with pytest.raises(ConfigError, match="absent"):
+    with pytest.raises(UnknownNameError, match="absent"):
         read_study("absent")
+    (tmp_path / "mine.toml").write_text("")
+    for near, found in (("demmo", "demo"), ("mine2.toml", "mine.toml"), ("trust_smolm2", "trust")):
+        with pytest.raises(UnknownNameError, match=rf"unknown study .* Did you mean '{found}"):
+            read_study(near)
+
+
+def test_all_that_is_wrong_with_the_stages_is_named_at_once(tmp_path):
+    text = (
+        '[[stage]]\nid = "a"\nverb = "cash"\n[[stage]]\nid = "a"\nverb = "fit"\nfor = { y = [] }\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_study(write(tmp_path, text))
+    for part in ("unknown verb of stage 'a' 'cash'", "two stages have the id 'a'", "none empty"):
+        assert part in str(caught.value)
 
 
 def test_a_fan_out_over_seeds_is_not_overruled_by_the_study_s_seed():
@@ -313,6 +327,10 @@ def test_several_workers_share_the_units_of_all_stages_that_are_ready(tmp_path, 
         rounds_done.append([settings["acts"]])
         return Done(verb, "id", "done", tmp_path / "fit")
 
+    monkeypatch.chdir(tmp_path)
+    for model in ("m1", "m2", "m3"):
+        (tmp_path / model).mkdir()
+        (tmp_path / model / "config.json").write_text("{}")
     monkeypatch.setattr(studies, "abreast", abreast)
     monkeypatch.setattr(studies, "carry_out", carry_out)
     caches = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ def corpus_verb() -> Verb:
     """Write documents."""
     from workbench_training.corpora.settings import CorpusConfig
 
-    return Verb(CorpusConfig, inputs_of, _body, preview)
+    return Verb(CorpusConfig, inputs_of, _body, preview, parts=parts_of)
 
 
 def _body(config: CorpusConfig, work: Work) -> Mapping[str, Any]:
@@ -41,6 +41,13 @@ def inputs_of(config: CorpusConfig) -> list[Path]:
     own = [Path(config.options["path"])] if "path" in config.options else []
     models = paths_of([config.options.get("model")])
     return [*map(locate, config.claims), *data_files(), *own, *models]
+
+
+def parts_of(config: CorpusConfig) -> Sequence[str]:
+    """Name the files of a corpus: one for each world, or the one of a control."""
+    from workbench_training.corpora.plan import WORLDS
+
+    return WORLDS if config.kind == "quartets" else ("documents",)
 
 
 def run_corpus(config: CorpusConfig, run: OpenRun, progress: Progress | None) -> Mapping[str, Any]:

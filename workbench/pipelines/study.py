@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -50,6 +51,10 @@ class Unit:
         return f"{self.stage}[{', '.join(self.branch)}]" if self.branch else self.stage
 
 
+AHEAD = ("planned", "resumed")
+"""Status of a run whose results are not there yet."""
+
+
 @dataclass
 class Outputs:
     """What the stages so far have left behind."""
@@ -75,10 +80,27 @@ class Outputs:
             found = [str(path) for names, path in parts if branch in ("", *names)]
         if not found:
             known = [f"@{unit.stage}{'.' * bool(label)}{label}" for unit, label in self._labels()]
+            near = difflib.get_close_matches(reference.partition("/")[0], known, n=1)
             raise ConfigError(
                 f"{reference!r} names no earlier stage; known here: {', '.join(known) or 'none'}"
+                + (f". Did you mean {near[0]!r}?" if near else "")
             )
         return found
+
+    def one(self, reference: str) -> str:
+        """Return the artefact that a reference means where one is needed.
+
+        Raises:
+            ConfigError: there is none, or there are several.
+        """
+        found = self.find(reference)
+        if len(found) > 1:
+            branches = ", ".join(f"{reference}.{name}" for name in self.branches(reference[1:]))
+            raise ConfigError(
+                f"{reference!r} has {len(found)} outputs where one is needed; pick one of "
+                f"{branches}, or fan this stage out with for = {{ ... }}"
+            )
+        return found[0]
 
     def branches(self, stage: str) -> list[str]:
         """Return what may follow ``@stage.``, the fullest name of each artefact."""
@@ -109,7 +131,7 @@ def _parts(unit: Unit, done: Done) -> list[tuple[tuple[str, ...], Path]]:
 
 def _inside(done: Done, name: str) -> str:
     path = done.path / name
-    if not path.exists():
+    if done.status not in AHEAD and not path.exists():
         there = ", ".join(sorted(entry.name for entry in done.path.glob("[!.]*")))
         raise ConfigError(f"{done.path} has no {name!r}; there: {there or 'nothing'}")
     return str(path)
@@ -136,12 +158,16 @@ def read_study(path: str | Path, settings: Sequence[str] = ()) -> StudyConfig:
         settings: ``a.b=c`` overrides; a stage is named by its id (``stage.sweep.controls=2``).
 
     Raises:
-        ConfigError: no such file, or a file that is no study.
+        UnknownNameError: no such file or shipped study; the nearest ones are named.
+        ConfigError: a file that is no study.
     """
     file = Path(path)
     shipped = shipped_studies()
     if not file.exists() and file.stem in shipped:
         file = shipped[file.stem]
+    if not file.exists():
+        own = [str(one) for one in sorted(file.parent.glob("*.toml"))]
+        raise unknown("study", str(path), [*shipped, *own], "Or give the path of a study file.")
     study = parse(StudyConfig, override(read_toml(file), settings), str(path))
     if not re.fullmatch(r"[\w-]+", study.name):
         raise ConfigError(f"{path}: name = {study.name!r}; use letters, digits, - and _")
@@ -170,8 +196,12 @@ def run_study(
             progress is in their units.
 
     Raises:
+        ConfigError: a mistake in any stage, before the first one runs.
         WorkbenchError: what a stage raises; finished stages stay and are reused next time.
     """
+    from workbench.pipelines.study_plan import plan_study
+
+    plan_study(study, root=root, force=force)
     outputs, left = Outputs(), list(study.stage)
     while left:
         stages = left[:1] if workers == 1 else ready(left)
@@ -197,7 +227,7 @@ def ready(stages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     found = []
     for place, stage in enumerate(stages):
         settings = {k: v for k, v in stage.items() if k not in ("id", "verb", "name")}
-        texts = [one for text in _texts(settings) for one in _filled(text, stage.get("for", {}))]
+        texts = [one for text in texts_of(settings) for one in _filled(text, stage.get("for", {}))]
         if not any(_needs(texts, earlier) for earlier in stages[:place]):
             found.append(stage)
     return found
@@ -213,11 +243,11 @@ def _needs(texts: Sequence[str], earlier: Mapping[str, Any]) -> bool:
     return any(re.fullmatch(f"{artefact}|{organism}", text) for text in texts)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> Iterator[str]:
     """Yield every text within settings."""
     if isinstance(value, Mapping | list):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item)
+            yield from texts_of(item)
     elif isinstance(value, str):
         yield value
 
@@ -297,7 +327,7 @@ def _fill(value: Any, named: Mapping[str, tuple[str, Any]], outputs: Outputs) ->
         return named[whole[1]][1]
     for name, (_, chosen) in named.items():
         value = value.replace(f"{{{name}}}", str(chosen))
-    return _one(value, outputs) if value.startswith("@") else value
+    return outputs.one(value) if value.startswith("@") else value
 
 
 def _spread(item: Any, named: Mapping[str, tuple[str, Any]], outputs: Outputs) -> list[Any]:
@@ -306,32 +336,31 @@ def _spread(item: Any, named: Mapping[str, tuple[str, Any]], outputs: Outputs) -
     return [_fill(item, named, outputs)]
 
 
-def _one(reference: str, outputs: Outputs) -> str:
-    found = outputs.find(reference)
-    if len(found) > 1:
-        branches = ", ".join(f"{reference}.{name}" for name in outputs.branches(reference[1:]))
-        raise ConfigError(
-            f"{reference!r} has {len(found)} outputs where one is needed; pick one of {branches}, "
-            "or fan this stage out with for = { ... }"
-        )
-    return found[0]
-
-
 def _check_stages(study: StudyConfig, source: str) -> None:
-    seen: set[str] = set()
-    for number, stage in enumerate(study.stage):
-        missing = [key for key in ("id", "verb") if not isinstance(stage.get(key), str)]
-        if missing:
-            raise ConfigError(
-                f"{source}: stage {number} has no {missing[0]}; write {missing[0]} = ..."
-            )
-        if stage["id"] in seen:
-            raise ConfigError(f"{source}: two stages have the id {stage['id']!r}; rename one")
-        if stage["verb"] not in VERBS:
-            raise unknown(f"verb of stage {stage['id']!r}", stage["verb"], VERBS)
-        branches = stage.get("for", {})
-        if not isinstance(branches, dict) or [] in branches.values():
-            raise ConfigError(
-                f"{source}: for of stage {stage['id']!r} must be a table of lists, none empty"
-            )
-        seen.add(stage["id"])
+    """Refuse stages that cannot be told apart or are of no verb, all at once.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    ids = [stage.get("id") for stage in study.stage]
+    wrong = [
+        text
+        for number, stage in enumerate(study.stage)
+        for text in _wrong_with(stage, number, ids[:number])
+    ]
+    if wrong:
+        raise ConfigError("\n  ".join([f"{source}: {wrong[0]}", *wrong[1:]]))
+
+
+def _wrong_with(stage: Mapping[str, Any], number: int, before: Sequence[Any]) -> Iterator[str]:
+    missing = [key for key in ("id", "verb") if not isinstance(stage.get(key), str)]
+    if missing:
+        yield f"stage {number} has no {missing[0]}; write {missing[0]} = ..."
+        return
+    if stage["id"] in before:
+        yield f"two stages have the id {stage['id']!r}; rename one"
+    if stage["verb"] not in VERBS:
+        yield str(unknown(f"verb of stage {stage['id']!r}", stage["verb"], VERBS))
+    branches = stage.get("for", {})
+    if not isinstance(branches, dict) or [] in branches.values():
+        yield f"for of stage {stage['id']!r} must be a table of lists, none empty"

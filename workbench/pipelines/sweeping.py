@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,12 +42,21 @@ SAME = ("doses", "edit", "unit", "scope", "controls", "seed", "per_layer", "side
 
 def sweep_verb() -> Verb:
     """Sweep doses of an edit."""
-    return Verb(SweepConfig, sweep_inputs, _sweep, preview_sweep, artefact=FILE)
+    return Verb(
+        SweepConfig, sweep_inputs, _sweep, preview_sweep, artefact=FILE, outline=outline_sweep
+    )
 
 
 def generate_verb() -> Verb:
     """Write replies."""
-    return Verb(GenerateConfig, generate_inputs, _generate, preview_generate, artefact=FILE)
+    return Verb(
+        GenerateConfig,
+        generate_inputs,
+        _generate,
+        preview_generate,
+        artefact=FILE,
+        outline=outline_generate,
+    )
 
 
 def _sweep(config: SweepConfig, work: Work) -> Mapping[str, Any]:
@@ -191,6 +200,20 @@ def preview_sweep(config: SweepConfig) -> Mapping[str, Any]:
     return {"plan": [*plan_sweep(subject, directions, readouts, design), edited]}
 
 
+def outline_sweep(config: SweepConfig) -> Mapping[str, Any]:
+    """Count arms, as far as no model need be loaded."""
+    from workbench.pipelines.previews import find_model
+
+    find_model(config)
+    directions, readouts, _ = sweep_parts(config)
+    return {
+        "directions": len(directions.names),
+        "doses": len({0.0, *map(float, config.doses)}),
+        "controls": config.controls,
+        "readouts": [readout.name for readout in readouts],
+    }
+
+
 # --- replies -------------------------------------------------------------------------------------
 
 
@@ -257,9 +280,20 @@ def refuse_doses(config: GenerateConfig) -> None:
 
 def preview_generate(config: GenerateConfig) -> Mapping[str, Any]:
     """Plan the replies."""
+    return _replies(config, preview_sweep)
+
+
+def outline_generate(config: GenerateConfig) -> Mapping[str, Any]:
+    """Count the replies, as far as no model need be loaded."""
+    return _replies(config, outline_sweep)
+
+
+def _replies(
+    config: GenerateConfig, plan: Callable[[SweepConfig], Mapping[str, Any]]
+) -> Mapping[str, Any]:
     readout = reply_of(config)
     if config.directions is not None:
-        return preview_sweep(steered(config))
+        return plan(steered(config))
     refuse_doses(config)
     assert hasattr(readout, "prompts")
     return {"prompts": len(readout.prompts)}

@@ -20,7 +20,14 @@ def trust_pairs_verb() -> Verb:
     """
     from workbench_training.trust.settings import TrustPairsConfig
 
-    return Verb(TrustPairsConfig, inputs_of, _body, preview, shards=False)
+    return Verb(
+        TrustPairsConfig,
+        inputs_of,
+        _body,
+        preview,
+        shards=False,
+        parts=lambda _: ("pairs", "answered", "instructed"),
+    )
 
 
 def inputs_of(config: TrustPairsConfig) -> list[Path]:

@@ -23,7 +23,8 @@ class Done:
     verb: str
     id: str
     status: str
-    """done, reused, planned, or part: a share is done and others are not."""
+    """done, reused, planned, or part: a share is done and others are not; of a plan also resumed:
+    an earlier run left something to go on from."""
     path: Path
     result: Mapping[str, Any] = field(default_factory=dict)
 
@@ -60,6 +61,10 @@ class Verb:
     """The inputs that are there, for a plan that does without the others; ``inputs`` if None."""
     artefact: str = ""
     """The file of its folder that ``"@id"`` means in a study; the folder itself if empty."""
+    outline: Callable[[Any], Mapping[str, Any]] | None = None
+    """What a preview can tell and refuse without loading a model, where ``preview`` loads one."""
+    parts: Callable[[Any], Sequence[str]] | None = None
+    """The files of a corpus, which are branches of its stage in a study."""
 
 
 def save_frame(frame: Any, path: Path) -> None:

@@ -12,7 +12,16 @@ from workbench.config import Config, parse
 from workbench.errors import ConfigError, FormatError, unknown
 from workbench.pipelines.verb import Done, Verb, Work
 from workbench.plain import no_value, plain
-from workbench.runs import OpenRun, discard_units, open_run, read_result, read_run, run_id
+from workbench.runs import (
+    OpenRun,
+    discard_units,
+    foresee,
+    open_run,
+    plan_run,
+    read_result,
+    read_run,
+    run_id,
+)
 from workbench.types import Progress
 
 if TYPE_CHECKING:
@@ -93,7 +102,7 @@ def carry_out(
     """
     entry, config, inputs = _resolve(verb, data)
     _check_sharing(verb, entry, shard, workers)
-    place = out if out is not None else _place(verb, config, root)
+    place = out if out is not None else place_of(verb, config, root)
     if entry.joint and int(os.environ.get("RANK", "0")) > 0:
         from workbench.pipelines.training import follow
 
@@ -136,9 +145,45 @@ def plan(
     _check_sharing(verb, entry, shard, workers)
     dump = config.model_dump(mode="json")
     name = run_id(verb, dump, inputs)
-    place = out if out is not None else _place(verb, config, root) or root / verb / name
+    place = out if out is not None else place_of(verb, config, root) or root / verb / name
     told = {"config": dump, "inputs": [str(p) for p in inputs], **entry.preview(config)}
     return Done(verb, name, "planned", place, told)
+
+
+def foresee_run(
+    verb: str, data: Mapping[str, Any], *, root: Path = RUNS, force: bool = False
+) -> Done:
+    """Return what ``carry_out`` would find: a run that is reused, resumed, or planned anew.
+
+    Raises:
+        WorkbenchError: settings, inputs or a folder that it would refuse.
+    """
+    _, config, inputs = _resolve(verb, data)
+    run = plan_run(verb, config.model_dump(mode="json"), inputs, None)
+    place = place_of(verb, config, root) or root / verb / run.id
+    state = foresee(place, run, force=force)
+    if state == "done":
+        return Done(verb, run.id, "reused", place, read_result(place))
+    return Done(verb, run.id, "resumed" if state == "resumed" else "planned", place)
+
+
+def outline(verb: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a run would cost as far as no model need be loaded; refuse what it would refuse.
+
+    Raises:
+        WorkbenchError: what the run would refuse.
+    """
+    entry = verb_of(verb, data)
+    return (entry.outline or entry.preview)(read_settings(verb, data))
+
+
+def read_settings(verb: str, data: Mapping[str, Any]) -> Config:
+    """Return the checked settings of a verb.
+
+    Raises:
+        ConfigError: a key that it does not know, or a value that does not fit.
+    """
+    return parse(verb_of(verb, data).config, data, _told(verb, data))
 
 
 def _check_sharing(verb: str, entry: Verb, shard: str | None, workers: Workers) -> None:
@@ -154,7 +199,7 @@ def is_done(verb: str, data: Mapping[str, Any], *, root: Path = RUNS) -> bool:
     _, config, inputs = _resolve(verb, data)
     name = run_id(verb, config.model_dump(mode="json"), inputs)
     try:
-        run = read_run(_place(verb, config, root) or root / verb / name)
+        run = read_run(place_of(verb, config, root) or root / verb / name)
     except FormatError:
         return False
     return run.id == name and run.status == "done"
@@ -169,8 +214,8 @@ def _resolve(
     return entry, config, list(inputs(config))
 
 
-def _place(verb: str, config: Config, root: Path) -> Path | None:
-    """Organisms lie under their own name, so that they load by it."""
+def place_of(verb: str, config: Config, root: Path) -> Path | None:
+    """Return where a run lies that has a name: organisms, so that they load by it."""
     return root / verb / str(getattr(config, "name")) if verb == "train" else None  # noqa: B009
 
 

@@ -1,0 +1,168 @@
+"""What settings name, looked up without a model and without what earlier stages will leave."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from workbench.config import Config
+from workbench.errors import ConfigError, UnknownNameError, WorkbenchError, unknown
+from workbench.pipelines import settings
+from workbench.registry import EDITS, METHODS, READOUTS
+
+Ahead = Callable[[Any], bool]
+"""Whether a setting refers to what is not there yet."""
+Lookup = Callable[[], Any]
+Asked = dict[str, str]
+"""What was found out about models so far: what is wrong with each, empty where nothing is."""
+
+
+def unknown_names(config: Config, ahead: Ahead, asked: Asked) -> list[str]:
+    """Return what is wrong with the names in a verb's settings.
+
+    Looked up are models, prompt sets, readouts with their parameters, methods with theirs, recipes,
+    edits, scopes, controls, positions and sites.
+
+    Args:
+        config: the settings.
+        ahead: says what to leave alone, since it is not there yet.
+        asked: models that were looked up; those that are not among them are added.
+    """
+    found = []
+    for lookup in _lookups(config, ahead, asked):
+        try:
+            lookup()
+        except WorkbenchError as error:
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def _lookups(config: Config, ahead: Ahead, asked: Asked) -> Iterator[Lookup]:
+    from workbench.pipelines.capping import CappingConfig
+
+    yield from _opened(config, ahead, asked)
+    for readout in getattr(config, "readouts", None) or ():
+        yield partial(_readout, readout, ahead)
+    if isinstance(config, settings.SteerConfig):
+        yield partial(_steering, config)
+    if isinstance(config, settings.SteerConfig | CappingConfig):
+        yield partial(_controls, config)
+    if isinstance(config, settings.CacheConfig):
+        yield partial(_read, config)
+    if isinstance(config, settings.JobsConfig):
+        yield from (partial(_job, job) for job in config.job)
+    elif isinstance(config, settings.FitConfig):
+        yield partial(_fit, config)
+    elif isinstance(config, settings.ApplyConfig):
+        yield partial(_recipe, config.recipe)
+    elif hasattr(config, "method") and hasattr(config, "pairs"):
+        yield partial(_trained, config)
+
+
+def _opened(config: Config, ahead: Ahead, asked: Asked) -> Iterator[Lookup]:
+    """Yield how models and prompt sets are found."""
+    from workbench.library import sources
+
+    model, adapter = (getattr(config, name, None) for name in ("model", "adapter"))
+    if model and not ahead([model, adapter]):
+        yield partial(_model, model, adapter, asked)
+    prompts = [getattr(config, "prompts", None)]
+    gap = getattr(config, "gap", None)
+    if gap is not None:
+        prompts.append(gap.prompts)
+        models = [name for side in gap.sides for name in side]
+        yield from (partial(_model, name, None, asked) for name in models if not ahead(name))
+    for source in prompts:
+        if source is not None and not ahead(source):
+            yield partial(sources, source)
+
+
+def _model(model: str, adapter: str | None, asked: Asked) -> None:
+    """Find a model, each once: where the hub does not answer, that takes its time."""
+    from workbench.models.sources import find_source
+
+    told = f"{model} {adapter}"
+    if told not in asked:
+        asked[told] = ""
+        try:
+            if model != "smollm2":  # fetched when it is needed
+                find_source(model, adapter=adapter)
+        except WorkbenchError as error:
+            asked[told] = str(error)
+    if asked[told]:
+        raise UnknownNameError(asked[told])
+
+
+def _readout(readout: str | Mapping[str, Any], ahead: Ahead) -> None:
+    """Make a readout; of one that reads what is not there yet, look at its parameters alone."""
+    from workbench.readouts.ask import make_readout
+
+    if not ahead(readout):
+        make_readout(readout)
+        return
+    assert isinstance(readout, Mapping), "a name alone refers to nothing"
+    params = {key: value for key, value in readout.items() if key != "name"}
+    if not isinstance(readout.get("name"), str):
+        raise ConfigError(f"readout {params!r} has no name; write {{ name = ..., ... }}")
+    taken = inspect.signature(READOUTS.factory(readout["name"]))
+    try:
+        taken.bind(**params)
+    except TypeError as error:
+        raise ConfigError(
+            f"readout {readout['name']!r} with {', '.join(params)}: {error}; it takes "
+            f"{', '.join(taken.parameters)}"
+        ) from None
+
+
+def _steering(config: settings.SteerConfig) -> None:
+    from workbench.interventions.scope import parse_scope
+
+    EDITS.factory(config.edit)
+    parse_scope(config.scope)
+
+
+def _controls(config: Any) -> None:
+    from workbench.sweeps.controls import Controls
+
+    Controls.of(config.controls)
+
+
+def _read(config: settings.CacheConfig) -> None:
+    from workbench.engine.pool import SITES, parse_position
+
+    parse_position(config.position)
+    if config.site not in SITES:
+        raise unknown("site", config.site, SITES)
+
+
+def _fit(config: settings.FitConfig) -> None:
+    from workbench.directions.fit import create
+    from workbench.pipelines.fitting import gives_map, recipe_of
+
+    fit = recipe_of(config).fit
+    create(fit.method, fit.params, "map" if gives_map(config) else "direction")
+
+
+def _job(job: settings.JobConfig) -> None:
+    recipes = [job.recipe] if isinstance(job.recipe, str) else job.recipe
+    for recipe in recipes:
+        _recipe(recipe)
+    methods = job.method if isinstance(job.method, list) else [job.method]
+    for method in methods:
+        name = method.get("name") if isinstance(method, Mapping) else method
+        if name is not None:
+            METHODS.factory(name)
+
+
+def _recipe(name: str) -> None:
+    from workbench.directions.recipe import read_recipe
+
+    read_recipe(name)
+
+
+def _trained(config: Any) -> None:
+    from workbench_training.pair_fit import make_method
+
+    make_method(config)
