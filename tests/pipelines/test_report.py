@@ -12,16 +12,17 @@ from workbench.pipelines.report import (
     as_text,
     belief_rows,
     headline,
-    sweep_rows,
     trust_rows,
     truth_rows,
 )
 from workbench.pipelines.report_effects import effects_of
+from workbench.pipelines.report_swept import sweep_rows
 from workbench.pipelines.report_truth import evidence_text
 from workbench.pipelines.report_words import blocks, fitted_of, many_doses, one_dose, with_runs
 from workbench.pipelines.study import Unit
 from workbench.pipelines.verb import Done
 from workbench.results import table, write_results
+from workbench.runs.manifest import FORMAT, VERSION
 from workbench.types import Measurement
 
 WORLDS = "PSNA"
@@ -128,11 +129,24 @@ def test_a_sweep_shows_its_slope_beside_those_of_random_directions():
                 ]
                 told = {"direction": "truth", "edit": "add", "unit": "norm", "dose": dose}
                 frames.append(table(rows, subject="m", control=control, **told))
-    (row,) = sweep_rows(pd.concat(frames))
+    (row,) = sweep_rows([effects_of(pd.concat(frames))])
     assert row.value == pytest.approx(2.0)
-    assert row.control == "random slopes -0.20 to +0.10 (n = 2)"
-    (bare,) = sweep_rows(frames := pd.concat(frames).query("control == 'none'"))
-    assert bare.control == "no random control was run"
+    assert row.control == "largest of 2 random directions: 0.20; beyond random directions"
+    (bare,) = sweep_rows([effects_of(pd.concat(frames).query("control == 'none'"))])
+    assert bare.control == "not judged: no random directions"
+
+
+def test_the_headline_of_a_sweep_is_the_slope_that_its_table_judges():
+    """Doses whose answers have no mass counted in one and not in the other."""
+    low = swept(9.0, doses=(2.0,)).assign(mass=0.1)
+    whole = pd.concat([swept(1.0).assign(mass=0.8), low])
+    (row,) = sweep_rows([effects_of(whole)])
+    assert row.value == pytest.approx(1.0) == effects_of(whole).slopes["slope"].item()
+    assert row.question.endswith("per mean residual norm, over doses -1 to 1")
+    (none,) = sweep_rows([effects_of(whole.assign(mass=0.1))])
+    assert np.isnan(none.value)
+    assert none.control == "not judged: no guarded dose"
+    assert "no answer, none: 0 items" in as_text(pd.DataFrame([asdict(none)]))
 
 
 def test_frames_of_one_proposition_count_once():
@@ -227,6 +241,9 @@ def test_a_dose_is_told_as_the_docs_call_it():
 
 def sweep_run(folder, results, stage, branch=()):
     write_results(results.assign(run=folder.name), folder / "results.parquet")
+    (folder / "run.json").write_text(
+        json.dumps({"format": FORMAT, "version": VERSION, "result": {}})
+    )
     return Unit(stage, "sweep", branch, {}), Done("sweep", "id", "done", folder)
 
 
@@ -406,7 +423,7 @@ def test_windows_units_and_scopes_of_a_sweep_are_not_averaged():
         swept(1.0, layers="3"), swept(2.0, layers="9"), swept(4.0, unit="raw"),
         swept(8.0, scope="last"), swept(16.0, edit="ablate"),
     ]  # fmt: skip
-    found = list(sweep_rows(pd.concat(parts)))
+    found = list(sweep_rows([effects_of(pd.concat(parts))]))
     assert sorted(row.value for row in found) == [pytest.approx(v) for v in (1, 2, 4, 8, 16)]
     assert found[1].question == (
         "slope of transfer to person along truth at block 9, per mean residual norm"
@@ -414,7 +431,7 @@ def test_windows_units_and_scopes_of_a_sweep_are_not_averaged():
 
 
 def test_a_sweep_of_one_dose_has_no_slope():
-    assert list(sweep_rows(swept(1.0, doses=(0.0,)))) == []
+    assert list(sweep_rows([effects_of(swept(1.0, doses=(0.0,)))])) == []
 
 
 def test_organisms_without_their_base_are_named(tmp_path, caplog):
@@ -426,12 +443,12 @@ def test_organisms_without_their_base_are_named(tmp_path, caplog):
 
 def test_a_sweep_of_one_dose_beside_none_tells_its_change():
     random = swept(-0.001, doses=(75.0,), control="random:0")
-    (row,) = sweep_rows(pd.concat([swept(0.002, doses=(0.0, 75.0)), random]))
+    (row,) = sweep_rows([effects_of(pd.concat([swept(0.002, doses=(0.0, 75.0)), random]))])
     assert row.value == pytest.approx(0.15)
     assert row.question == (
         "change of transfer to person along truth, at dose 75 in mean residual norms"
     )
-    assert row.control == "random changes -0.075 to -0.075 (n = 1)"
+    assert row.control == "the one random direction: 0.075; beyond random directions"
 
 
 def test_of_many_directions_of_a_sweep_the_largest_is_told_and_counts_the_others():
@@ -439,9 +456,9 @@ def test_of_many_directions_of_a_sweep_the_largest_is_told_and_counts_the_others
     for name, slope in (("a", 1.0), ("b", -3.0), ("c", 0.2), ("d", 0.4)):
         parts += [swept(slope, direction=name)]
         parts += [swept(0.5, direction=name, control="random:0")]
-    (row,) = sweep_rows(pd.concat(parts))
+    (row,) = sweep_rows([effects_of(pd.concat(parts))])
     assert row.question == "slope of transfer to person along b, per mean residual norm"
     assert row.control == (
-        "random slopes +0.50 to +0.50 (n = 1); the largest of 4, 2 of them beyond every random "
-        "direction; all in slopes.csv, over guarded doses"
+        "the one random direction: 0.50; beyond random directions; the largest of 4, 2 of them "
+        "beyond every random direction; all in slopes.csv, over guarded doses"
     )

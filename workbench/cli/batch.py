@@ -305,7 +305,8 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
     from workbench.pipelines.report_effects import study_effects, write_effects
     from workbench.pipelines.report_emotion_study import write_study_page
 
-    table, found = headline(units), dict(study_effects(units))
+    found = dict(study_effects(units))
+    table = headline(units, found)
     path = write_report(table, units, options.root / "study" / config.name)
     files = [path, *write_effects(found, path.parent)]
     page = write_study_page(units, found, path.parent)

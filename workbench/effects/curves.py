@@ -144,6 +144,8 @@ def band(drawn: Sequence[float], level: float) -> tuple[float, str]:
     values = np.array([abs(value) for value in drawn if np.isfinite(value)])
     if not len(values):
         return np.nan, "none: no random directions"
+    if len(values) == 1:
+        return float(values[0]), "the one random direction"
     if len(values) < FEW:
         return float(values.max()), f"largest of {len(values)} random directions"
     return float(np.quantile(values, level)), f"{level:.0%} of {len(values)} random directions"

@@ -10,19 +10,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from workbench.directions.own_world import own_world_table
 from workbench.files import make_folder, write_bytes
 from workbench.pipelines.report_axis import axis_rows
+from workbench.pipelines.report_effects import Effects, study_effects
 from workbench.pipelines.report_emotion import emotion_rows
-from workbench.pipelines.report_many import Candidate, shortened
 from workbench.pipelines.report_persona_vectors import persona_vector_rows
+from workbench.pipelines.report_swept import swept_rows
 from workbench.pipelines.report_trust import margin_rows
 from workbench.pipelines.report_truth import Row, frozen_rows, truth_rows
-from workbench.pipelines.report_words import at_blocks, fitted_of, many_doses, one_dose
+from workbench.pipelines.report_words import fitted_of
 from workbench.pipelines.study import Unit
-from workbench.pipelines.sweeping import GUARDS
 from workbench.pipelines.verb import Done
 from workbench.stats import Interval, mean_interval
 
@@ -46,7 +44,6 @@ BELIEFS = {
 }
 DIFFERENCES = ("minus", "slope", "change")
 """Words of questions whose answers are differences, so that their sign is printed."""
-TABLE = "slopes.csv, over guarded doses"
 TRUST = {
     ("transfer", "person"): "dollars of 10 sent to a person",
     ("transfer", "ai_user"): "dollars of 10 sent to a user of AI assistants",
@@ -54,8 +51,15 @@ TRUST = {
 }
 
 
-def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
-    """Summarize the runs of a study: truth, beliefs, trust, and what its sweeps moved."""
+def headline(
+    units: Sequence[tuple[Unit, Done]], effects: Mapping[str, Effects] | None = None
+) -> pd.DataFrame:
+    """Summarize the runs of a study: truth, beliefs, trust, and what its sweeps moved.
+
+    Args:
+        units: the runs.
+        effects: what `study_effects` says of them, where that is at hand.
+    """
     import pandas as pd
 
     rows = [*_fitted_rows(units), *_applied_rows(units)]
@@ -66,7 +70,7 @@ def headline(units: Sequence[tuple[Unit, Done]]) -> pd.DataFrame:
     rows += [replace(row, stage=stages) for row in found]
     for told in (axis_rows, persona_vector_rows, emotion_rows, margin_rows):
         rows += told(units)
-    rows += _swept_rows(units)
+    rows += swept_rows(units, dict(study_effects(units)) if effects is None else effects)
     return pd.DataFrame([asdict(row) for row in rows], columns=list(Row.__annotations__))
 
 
@@ -86,22 +90,6 @@ def _applied_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
         label = f"{unit.title}: " if len(applied) > 1 else ""
         for row in frozen_rows(done.path):
             yield replace(row, question=label + row.question, stage=unit.stage)
-
-
-def _swept_rows(units: Sequence[tuple[Unit, Done]]) -> Iterator[Row]:
-    """Tell what each stage of sweeps moved; of several, a row says which it is of."""
-    import pandas as pd
-
-    stages: dict[str, list[tuple[Unit, Done]]] = {}
-    for unit, done in units:
-        if done.verb == "sweep":
-            stages.setdefault(unit.stage, []).append((unit, done))
-    found = {stage: _results(own, "sweep") for stage, own in stages.items()}
-    windows = _windows(pd.concat(found.values())) if found else 0
-    for stage, results in found.items():
-        label = f"{stage}: " if len(found) > 1 else ""
-        for row in sweep_rows(results, windows):
-            yield replace(row, question=label + row.question, stage=stage)
 
 
 def _warn_of_orphans(results: pd.DataFrame | None) -> None:
@@ -136,6 +124,8 @@ def as_text(table: pd.DataFrame, most: int | None = None) -> str:
         ends = f"{row['value']:{sign}.3f}" + _ends(row["low"], row["high"], sign)
         units = row["unit"] if row["n"] == 1 else f"{row['unit']}s"
         said = f"{row['model']}: {ends}, n = {row['n']} {units}, {row['interval']}"
+        if math.isnan(row["value"]):
+            said = f"{row['model']}: no answer, {row['interval']}"
         lines += [row["question"], f"    {said}", f"    control: {row['control']}"]
     if left := len(table) - len(shown):
         rest = table.drop(shown.index)["stage"].value_counts(sort=False)
@@ -312,86 +302,6 @@ def _against_base(rows: pd.DataFrame, words: str) -> Iterator[Row]:
 def _interval(values: pd.Series[float], unit: str) -> Interval:
     """Their mean, with an interval; one value has none, and says so."""
     return mean_interval(values.to_numpy(float), unit=unit)
-
-
-def sweep_rows(results: pd.DataFrame | None, windows: int | None = None) -> Iterator[Row]:
-    """What each behavior does over the dose, against what it does along random directions.
-
-    Of more than three models and directions with one behavior, the largest is told. Blocks are
-    told where sweeps edit several ``windows`` of them, of which this may be one alone.
-    """
-    if results is None:
-        return
-    kept = results[results["valid"] & ~results["readout"].isin(GUARDS)]
-    keys = ["subject", "measure", "condition", "direction", "edit", "layers", "scope", "unit"]
-    several = (_windows(kept) if windows is None else windows) > 1
-    kinds: dict[tuple[Any, ...], list[Candidate]] = {}
-    for key, part in kept.groupby([*keys, "readout", "run"], sort=False, dropna=False):
-        told = dict(zip([*keys, "readout"], key, strict=False))
-        at = f" at {at_blocks(told['layers'])}" if several else ""
-        kind = tuple(told[name] for name in ("readout", "measure", "condition", *keys[4:]))
-        if found := _swept(part, told, at):
-            kinds.setdefault(kind, []).append(found)
-    for many in kinds.values():
-        yield from shortened(many, "beyond every random direction", TABLE)
-
-
-def _windows(results: pd.DataFrame) -> int:
-    """Return how many windows of blocks one direction was added to."""
-    found = results.groupby(["direction", "edit", "scope"])["layers"].nunique()
-    return int(found.max()) if len(found) else 0
-
-
-def _swept(part: pd.DataFrame, told: Mapping[str, Any], at: str) -> Candidate | None:
-    """One direction's slope, or its change where there is but one dose; None without either."""
-    cells = part.pivot_table(index="item", columns=["control", "dose"], values="value")
-    slopes = _slopes(cells, "none")
-    if not len(slopes):
-        return None
-    places: list[Any] = list(cells.columns)
-    doses = [dose for control, dose in places if control == "none" and dose != 0]
-    alone = len(doses) == 1 and ("none", 0.0) in places
-    scale, word = (float(doses[0]), "change") if alone else (1.0, "slope")
-    found = _interval(slopes * scale, "item")
-    controls = cells.columns.get_level_values("control").unique()
-    random = [
-        scale * float(_slopes(cells, name).mean())
-        for name in controls
-        if str(name).startswith("random:")
-    ]
-    control = "no random control was run"
-    if random:
-        digits = 3 if alone else 2
-        ends = f"{min(random):+.{digits}f} to {max(random):+.{digits}f}"
-        control = f"random {word}s {ends} (n = {len(random)})"
-    dose = f"per {one_dose(told['unit'], told['edit'])}"
-    if alone:
-        dose = f"at dose {scale:g} in {many_doses(told['unit'], told['edit'])}"
-    words = (
-        f"{word} of {told['measure']} to {told['condition']} along {told['direction']}{at}, {dose}"
-    )
-    beyond = bool(random) and abs(found.value) > max(map(abs, random))
-    sure = found.low > 0 or found.high < 0
-    return Candidate(
-        _row(words, str(told["subject"]), found, control), abs(found.value), beyond and sure
-    )
-
-
-def _slopes(cells: pd.DataFrame, control: Any) -> pd.Series[float]:
-    """Least-squares slope over the dose, for each item read at every dose; none for one dose.
-
-    A random direction's curve shares the unedited point with the direction's own.
-    """
-    places: list[Any] = list(cells.columns)
-    own = [place for place in places if place == ("none", 0) or (place[0] == control and place[1])]
-    own = sorted(own, key=lambda place: float(place[1]))
-    table = cells[own].dropna()
-    doses = np.array([dose for _, dose in own])
-    if len(doses) < 2:
-        return table.iloc[:0].sum(axis=1)
-    centered = doses - doses.mean()
-    slopes: pd.Series[float] = table @ centered / float(centered @ centered)
-    return slopes
 
 
 def _row(question: str, model: str, found: Interval, control: str) -> Row:
