@@ -108,7 +108,7 @@ def test_a_sweep_file_writes_every_dose_and_its_controls(run, tiny_folder, state
         (("cache", "MODEL", "STATEMENTS", "--layers", "x"), ("--layers 'x'",)),
         (("cache", "MODEL", "STATEMENTS", "--position", "last:judge"), ("judge",)),
         (("cache", "MODEL", "STATEMENTS", "--set", "layer=3"), ("layer", "did you mean 'layers'")),
-        (("cache", "MODEL", "no-text.csv"), ("no column 'text'", "statement")),
+        (("cache", "MODEL", "no-text.csv"), ("no column 'text'", "statement", "--text COLUMN")),
         (("cache", "MODEL", "twice.jsonl"), ("id 'a' stands 2 times",)),
         (("fit", "nowhere"), ("nowhere",)),
         (("measure", "MODEL", "trust"), ("unknown readout 'trust'", "trust_game")),

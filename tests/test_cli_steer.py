@@ -246,3 +246,27 @@ def test_an_intervention_file_shows_what_it_does_and_code_that_does_it(run, cont
     broken[-2] ^= 64
     (tmp_path / "steer.safetensors").write_bytes(broken)
     assert run("verify", "steer.safetensors")[0] == 1
+
+
+def test_a_base_model_goes_on_with_a_text_and_says_which_readouts_need_a_chat(
+    run, tiny_folder, tmp_path
+):
+    model = tiny_folder(tmp_path / "base", template="none")
+    words = ("--device", "cpu", "--dtype", "float32")
+    code, _, err = run("generate", model, "--prompt", "the city of", *words)
+    assert code == 1
+    assert "'reply' asks in a chat" in err
+    said = done(run("generate", model, "--prompt", "the city of", "--render", "bare",
+                    "--tokens", "3", *words, "--json"))  # fmt: skip
+    assert said["result"]["texts"][0]["prompt"] == "the city of"
+    code, _, err = run("measure", model, "claims", *words)
+    assert code == 1
+    assert "readout 'claims' asks in a chat, but the tokenizer of" in err
+    assert 'measures = ["loglik"]' in err
+    asked = tmp_path / "measure.toml"
+    asked.write_text(
+        f'model = "{model}"\ndevice = "cpu"\nreadouts = ["perplexity", "capability", '
+        '{ name = "claims", measures = ["loglik"] }, '
+        '{ name = "reply", render = "bare", max_new_tokens = 2 }]'
+    )
+    assert done(run("measure", asked, "--json"))["status"] == "done"

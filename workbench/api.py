@@ -344,7 +344,7 @@ def gap(
             f"the gap {found.value:.4g} of {found.first} over {found.second} is under two standard "
             f"errors ({found.standard_error:.4g}, n = {found.n} {found.unit}s), so doses in gap "
             "units would mean nothing; "
-            "use unit='norm', more prompts or seeds, or force=True"
+            'take unit = "norm", or more prompts or seeds (in Python force=True gives it anyway)'
         )
     return found
 

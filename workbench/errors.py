@@ -14,6 +14,10 @@ class ConfigError(WorkbenchError):
     """A setting, prompt set or file content does not make sense."""
 
 
+class NoTemplateError(ConfigError):
+    """A chat is asked of a model whose tokenizer has no chat template."""
+
+
 class UnknownNameError(WorkbenchError):
     """A name that no registry, folder or hub knows."""
 

@@ -109,7 +109,10 @@ def explain_os_error(error: OSError, path: Path, size: int | None = None) -> Wor
             f"the disk is full: {path} needs {needs}, {format_bytes(free_bytes(path))} are free; "
             "free some space and run the same command again, finished parts are kept"
         )
-    return WorkbenchError(f"cannot write {path}: {error.strerror or error}; give another out")
+    return WorkbenchError(
+        f"cannot write {path}: {error.strerror or error}; give another "
+        "folder (--out or --runs, in Python out)"
+    )
 
 
 def free_bytes(path: Path) -> int:

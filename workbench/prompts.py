@@ -131,7 +131,7 @@ class PromptSet:
         if text not in header:
             raise ConfigError(
                 f"{path}: no column {text!r}; columns: {', '.join(header) or 'none'}. "
-                "Name the text column with text=..."
+                'Name the text column: --text COLUMN, in files and Python text = "COLUMN"'
             )
         columns = {
             name: values if name in (text, "id") else _numbers(values)
@@ -241,7 +241,10 @@ def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:
 
 def _item(row: Mapping[str, Any], key: str, number: int, source: str) -> Any:
     if key not in row:
-        raise ConfigError(f"{source}, row {number}: no key {key!r}; keys: {', '.join(row)}")
+        raise ConfigError(
+            f"{source}, row {number}: no key {key!r}; keys: {', '.join(row)}. "
+            'Name the one with the text: --text KEY, in files and Python text = "KEY"'
+        )
     value = row[key]
     if isinstance(value, str):
         if not value.strip():

@@ -150,13 +150,13 @@ def test_what_a_method_refuses_is_said_with_its_name_and_the_layer():
 
 def test_a_method_that_gives_maps_is_refused(monkeypatch):
     monkeypatch.setattr(Ttpd, "gives", "map", raising=False)
-    with pytest.raises(ConfigError, match=r"'ttpd' gives a map, not a direction; use wb\.fit_map"):
+    with pytest.raises(ConfigError, match=r"gives a map, not a direction; .* Python wb\.fit_map"):
         fit_layers(planted(), **TRUTH)
 
 
 def test_pairs_reach_the_method_that_needs_them():
     acts = planted()
-    with pytest.raises(ConfigError, match="'paired' needs pairs; name its column with pairs="):
+    with pytest.raises(ConfigError, match="'paired' needs pairs; name its column: --pairs COLUMN"):
         fit_layers(acts, method="paired")
     found = fit_layers(acts, method="paired", pairs="fact")
     assert found.info["columns"]["pairs"] == "fact"

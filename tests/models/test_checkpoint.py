@@ -257,7 +257,7 @@ def test_code_in_a_checkpoint_is_not_run_unasked(base):
         auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
     )
     (base / "own.py").write_text("raise SystemExit('this code ran')")
-    refused(FormatError, "pass trust_remote_code=True", lambda: read(base))
+    refused(FormatError, "in Python with trust_remote_code=True", lambda: read(base))
 
 
 def test_wrong_keywords_are_named(base):

@@ -244,7 +244,7 @@ def refuse_infinite(finite: Bool[np.ndarray, " n"], layer: int, part: Part, dtyp
     raise ConfigError(
         f"{len(rows)} of {len(finite)} rows are not finite at layer {layer} (first item: "
         f"{str(items[0])!r}; {len(items)} items of this shard); the model overflows in {dtype}, so "
-        "load it with dtype='bfloat16' or 'float32', or leave these items out"
+        "load it in another format (--dtype bfloat16 or float32), or leave these items out"
     )
 
 

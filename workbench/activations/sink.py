@@ -42,8 +42,8 @@ class Sink:
             return cls(plan, folder)
         if not resume:
             raise MismatchError(
-                f"{folder} holds activations already; resume=True continues them, another out "
-                "keeps both, or delete the folder"
+                f"{folder} holds activations already; resume=True continues them, another "
+                "folder (out) keeps both, or delete this one"
             )
         wanted = replace(plan, dtype=dtype or found.dtype)
         refuse_other(folder, found, wanted)

@@ -106,7 +106,7 @@ class Store:
         if dtype != self.manifest.dtype:
             raise MismatchError(
                 f"{self.folder} stores {self.manifest.dtype}, but the model now gives "
-                f"{dtype}; load it with the dtype of the first run, or give another out"
+                f"{dtype}; load it with the dtype of the first run, or give another folder (--out)"
             )
         path = self.shard(part.first, part.stop).path
         return Draft(path, lay_out(part, self.manifest), part)
@@ -187,8 +187,8 @@ def refuse_other(folder: Path, found: Manifest, wanted: Manifest) -> None:
     keys = differing(found.content(), wanted.content())
     if keys:
         raise MismatchError(
-            f"{folder} holds activations of other settings ({'; '.join(keys)}); give another out, "
-            "or delete the folder"
+            f"{folder} holds activations of other settings ({'; '.join(keys)}); give another "
+            "folder (--out), or delete this one"
         )
 
 
@@ -216,8 +216,8 @@ def listed_shards(
         more = f" and {len(absent) - 5} more ranges" if len(absent) > 5 else ""
         raise FormatError(
             f"{folder} lacks {len(absent)} of {len(shards)} shards: rows {ranges}{more} of "
-            f"{manifest.rows} are missing; run the command that made it again "
-            f"(`workbench cache ... --out {_run_folder(folder)} --resume` adds what is missing)"
+            f"{manifest.rows} are missing; the `workbench cache` command that made it adds them, "
+            f"with --out {_run_folder(folder)}"
         )
     for shard in shards:
         shard.check()

@@ -60,6 +60,9 @@ def generate(
     controls: Annotated[str | None, typer.Option(help="Such as 2 or random:2,sign.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Most new tokens of a reply.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    render: Annotated[
+        str | None, typer.Option(help="chat (the default), bare (goes on with the text), auto.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of draws and random directions.")] = None,
     dtype: Dtype = None,
     device: Device = None,
@@ -69,6 +72,7 @@ def generate(
     flags |= {"layers": blocks(layers), "doses": _numbers(doses), "unit": unit, "scope": scope}
     flags |= {"controls": _controls(controls), "max_new_tokens": tokens}
     flags |= {"temperature": temperature, "seed": seed, "dtype": dtype, "device": device}
+    flags["render"] = render
     data = settings_of(model, {"model": model}, flags, options)
     done = launch("generate", data, options, tell=_texts)
     if done is not None and done.status != "part" and not options.as_json:

@@ -121,7 +121,10 @@ def create(method: str, params: Mapping[str, Any], gives: str = "direction") -> 
     given = getattr(factory, "gives", "direction")
     if given != gives:
         verb = "wb.fit_map" if given == "map" else "wb.fit"
-        raise ConfigError(f"method {method!r} gives a {given}, not a {gives}; use {verb}")
+        raise ConfigError(
+            f"method {method!r} gives a {given}, not a {gives}; use `workbench fit ACTS --method "
+            f"{method}`, in Python {verb}"
+        )
     known = list(inspect.signature(factory).parameters)
     for name in params:
         if name not in known:
@@ -140,7 +143,7 @@ def refuse_model_trained(method: str, factory: Any) -> None:
     if needs_model(factory):
         raise ConfigError(
             f"method {method!r} is trained by a model on pairs of replies, not fitted to "
-            "activations; use wb.fit_trained, or fit with model and pairs in place of acts"
+            "activations; use `workbench fit PAIRS --model MODEL`, in Python wb.fit_trained"
         )
 
 
@@ -234,7 +237,8 @@ def column(acts: ActivationsLike, name: str) -> Shaped[ndarray, " n"]:
     if empty.any():
         raise ConfigError(
             f"column {name!r} holds no value for {int(empty.sum())} of {len(values)} items (the "
-            f"first is item {int(empty.argmax())}); leave them out with .where(...), or fill it"
+            f"first is item {int(empty.argmax())}); leave those items out "
+            "(in Python acts.where), or fill it"
         )
     return np.array(values.tolist()) if values.dtype == object else values
 
@@ -303,7 +307,10 @@ def refuse_missing(estimator: Any, columns: Columns, method: str) -> None:
     refuse_model_trained(method, type(estimator))
     for name in getattr(estimator, "needs", ()):
         if getattr(columns, name, None) is None:
-            raise ConfigError(f"method {method!r} needs {name}; name its column with {name}=...")
+            raise ConfigError(
+                f"method {method!r} needs {name}; name its column: --{name} COLUMN, in files and "
+                f'Python {name} = "COLUMN"'
+            )
 
 
 def mean_norms(acts: ActivationsLike, layers: Sequence[int]) -> Float[ndarray, " l"] | None:

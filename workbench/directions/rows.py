@@ -71,7 +71,7 @@ def read_items(acts: ActivationsLike, layer: int) -> Float[ndarray, "n d"]:
     if not counts.all():
         raise ConfigError(
             f"item {int(np.argmin(counts))} has no token but the attention sink, so no mean; "
-            "leave it out with .where(...) or .take(...)"
+            "leave it out of the prompts (in Python acts.where)"
         )
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     sums = np.add.reduceat(values.astype(np.float64), starts, axis=0)

@@ -243,7 +243,8 @@ def _checked(
         if directions.kind == "mean":
             raise ConfigError(
                 f"{directions.label} are means, which share a large common part, so their cosines "
-                "are large whatever they mean; take wb.centered(directions) or a difference"
+                "are large whatever they mean; take a difference, or center them (in "
+                "Python wb.centered)"
             )
     refuse_other_space(seeds[0], second)
     return seeds, layers_in_common(layers, *(one.layers for one in (*seeds, second)))

@@ -15,7 +15,7 @@ NEXT = {
     "tokens": "compare tokenizer(text) with tokenizer.apply_chat_template(...), and mend the "
     "tokenizer's files or its chat template",
     "hooks": "load the model without a wrapper or compiler that calls block.forward by itself",
-    "overflow": "load it with dtype='bfloat16' or 'float32'",
+    "overflow": "load it in a wider format: --dtype bfloat16 or float32",
     "padding": "pass position ids counted from the attention mask, or run prompts one at a time",
     "batch": "look for a module that mixes rows, such as normalization over the batch",
     "cache": "use a transformers version within the range that the package declares",

@@ -90,8 +90,8 @@ def _norm(norm: float | None) -> float:
 def _gap(gap: Gap | None) -> float:
     if gap is None:
         raise ConfigError(
-            'unit "gap" needs a natural gap; make one with wb.gap(directions, first, second, '
-            'prompts) and give gap=..., or use unit="norm"'
+            'unit "gap" needs a natural gap: in a sweep file gap = { first = ..., second = ..., '
+            'prompts = ... }, in Python gap = wb.gap(...); or take unit = "norm"'
         )
     if not math.isfinite(gap.value) or gap.value == 0:
         raise ConfigError(

@@ -256,8 +256,8 @@ def _explained(name: str, part: str) -> Iterator[None]:
         ) from error
     except torch.OutOfMemoryError as error:
         raise ConfigError(
-            f"the {part} of {name!r} does not fit the device's memory; use dtype='bfloat16', a "
-            "quantization_config or device_map='auto'"
+            f"the {part} of {name!r} does not fit the device's memory; take a narrower format "
+            "(--dtype bfloat16), or in Python a quantization_config or device_map='auto'"
         ) from error
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
@@ -273,7 +273,7 @@ def _unreadable(name: str, part: str, error: BaseException) -> str:
     if "trust_remote_code" in str(error):
         return (
             f"the {part} of {name!r} comes with its own code, which is not run unasked; read it, "
-            "then pass trust_remote_code=True"
+            "then load it in Python with trust_remote_code=True"
         )
     return (
         f"the {part} of {name!r} cannot be read: {_first_line(error)}. Expected is what "

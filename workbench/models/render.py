@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from workbench.errors import ConfigError, MismatchError
+from workbench.errors import ConfigError, MismatchError, NoTemplateError
 from workbench.models.skeleton import Chat, Layout, Range, Skeleton, Turn, lay_out, read_skeleton
 from workbench.models.spans import remember_spans
 from workbench.types import Batch, Rendered
@@ -237,7 +237,7 @@ class ChatRenderer:
                 roles = ", ".join(message["role"] for message in chat)
                 raise ConfigError(
                     f"the chat template refuses this chat (roles: {roles}): {error}; change the "
-                    "roles or their order, or render a text with render='bare'"
+                    "roles or their order, or render a text bare"
                 ) from error
 
         return write
@@ -246,9 +246,10 @@ class ChatRenderer:
         try:
             return str(self.tokenizer.get_chat_template())
         except ValueError:
-            raise ConfigError(
-                "this tokenizer has no chat template; give plain texts (render='bare'), or set "
-                "subject.tokenizer.chat_template"
+            raise NoTemplateError(
+                "this tokenizer has no chat template, as base models have none; give plain texts "
+                'and render them bare (--render bare, in files and Python render = "bare"), or put '
+                "a chat_template.jinja beside its tokenizer.json"
             ) from None
 
     def _spans(

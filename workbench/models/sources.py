@@ -105,7 +105,7 @@ def _with_base(place: _Place, base: str | None, revision: str | None) -> Source:
     if not name:
         raise MismatchError(
             f"adapter {place.name!r} records no base model (base_model_name_or_path in "
-            f"{_ADAPTER} is empty); name it with base=..."
+            f"{_ADAPTER} is empty); write it there, or name it in Python with base=..."
         )
     base_revision = None if base else (place.adapter or {}).get("revision")
     try:
@@ -114,12 +114,13 @@ def _with_base(place: _Place, base: str | None, revision: str | None) -> Source:
         origin = "given as base" if base else f"recorded in its {_ADAPTER}"
         raise MismatchError(
             f"the base model {name!r} of adapter {place.name!r} ({origin}) is missing: "
-            f"{str(error).rstrip('.')}. Name another place for the same model with base=..."
+            f"{str(error).rstrip('.')}. Write another place for the same model there, or name "
+            "it in Python with base=..."
         ) from error
     if below.adapter is not None:
         raise MismatchError(
             f"the base {name!r} of adapter {place.name!r} is itself an adapter, a whole model is "
-            "expected; name it with base=..."
+            f"expected; write that into its {_ADAPTER}, or name it in Python with base=..."
         )
     return Source(
         below.name,

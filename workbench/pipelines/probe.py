@@ -262,7 +262,7 @@ def _condition(items: PromptSet, condition: str | None) -> str:
             return name
     raise ConfigError(
         f"the prompts have none of the columns {', '.join(CONDITIONS)}; name the one that splits "
-        f"them with condition=...; columns: {', '.join(items.columns) or 'none'}"
+        f"them as condition; columns: {', '.join(items.columns) or 'none'}"
     )
 
 

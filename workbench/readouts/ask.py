@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from workbench.config import refuse_twice
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, NoTemplateError
 from workbench.registry import READOUTS
 from workbench.types import (
     Answered,
@@ -26,6 +26,11 @@ from workbench.types import (
 )
 
 ReadoutLike = str | Mapping[str, Any] | Readout
+BARE = (
+    'perplexity, capability, claims with measures = ["loglik"], reply with render = "bare", and '
+    "projection of texts"
+)
+"""What can be asked of a model without a chat template."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,23 @@ def make_readout(readout: ReadoutLike) -> Readout:
     return readout
 
 
+def _requests(readout: Readout, subject: Subject) -> Sequence[Request]:
+    """Let a readout write its requests.
+
+    Raises:
+        NoTemplateError: it asks in a chat, and the model has no chat template.
+    """
+    try:
+        return readout.requests(subject)
+    except NoTemplateError:
+        raise NoTemplateError(
+            f"readout {readout.name!r} asks in a chat, but the tokenizer of {subject.ref.key} has "
+            f"no chat template, as base models have none. Without one work {BARE}; in a sweep set "
+            "guards = false, since drift and repetition ask in a chat. Or put a "
+            "chat_template.jinja beside its tokenizer.json"
+        ) from None
+
+
 @dataclass(frozen=True)
 class Asked:
     """What several readouts want to know, in one list of requests."""
@@ -80,7 +102,7 @@ class Asked:
         """
         refuse_twice([_told(readout) for readout in readouts], "readouts")
         made = tuple(make_readout(readout) for readout in readouts)
-        asked = [readout.requests(subject) for readout in made]
+        asked = [_requests(readout, subject) for readout in made]
         every = tuple(request for requests in asked for request in requests)
         return cls(made, every, tuple(map(len, asked)))
 

@@ -160,7 +160,7 @@ def _shuffled(own: Steering, window: tuple[int, ...], shuffled: Directions | Non
     if shuffled is None:
         raise ConfigError(
             "control shuffled needs the direction that shuffled labels give: fit it with "
-            "wb.fit(..., shuffle=0) and give shuffled=..."
+            "shuffle = 0 (`workbench fit ACTS --set shuffle=0`), and give that as shuffled"
         )
     name = own.names[0]
     if isinstance(own, LinearMap) or name not in shuffled.names:
