@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.data import data_path
+from workbench.pipelines.report_effects import effects_of
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -14,9 +15,10 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 @pytest.mark.real
 def test_the_python_example_runs(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    short = '[{"name": "trust_game", "measures": ["transfer"], "frames": ["plain"]}]'
-    code = code.replace('["trust_game"], controls=10', f"{short}, controls=1")
+    short = '"counterparts": ["person"], "frames": ["plain"]'
+    code = code.replace('"counterparts": ["person"]', short).replace("controls=10", "controls=1")
     assert short in code
+    assert "controls=1)" in code
     rows = [json.loads(line) for line in data_path("statements").read_text().splitlines()]
     kept = [row for topic in ("animals", "calendar") for row in rows if row["topic"] == topic][::9]
     monkeypatch.chdir(tmp_path)
@@ -26,6 +28,7 @@ def test_the_python_example_runs(tmp_path, monkeypatch):
     assert names["truth"].project(names["acts"]).shape == (1, 30, len(kept))
     assert len(names["log"].table()) == 2
     assert set(names["table"]["control"]) == {"none", "random:0"}
+    assert effects_of("results.parquet").slopes["verdict"].notna().all()
 
 
 def test_every_linked_file_exists():
