@@ -62,10 +62,10 @@ def test_cache_fit_measure_and_list_from_the_shell(run, tiny_folder, statements,
 
     code, out, _ = run("measure", model, "claims", "--device", "cpu")
     assert code == 0
-    assert "95% bootstrap over items" in out
+    assert "95% t over items" in out
 
     code, out, _ = run("list", "runs")
-    assert [line.split()[1] for line in out.splitlines()] == ["cache", "fit", "measure"]
+    assert [line.split()[1] for line in out.splitlines()] == ["verb", "cache", "fit", "measure"]
     code, out, _ = run("show", fitted["path"])
     assert f"id: {fitted['id']}" in out
     code, out, _ = run("verify", cached["path"])
@@ -281,9 +281,60 @@ def test_dry_prints_the_plan_and_writes_nothing(run, tiny_folder, statements, tm
     planned = json.loads(out)
     assert (code, planned["status"]) == (0, "planned")
     assert planned["result"]["config"]["position"] == "last"
+    code, out, _ = run("cache", model, statements, "--dry")
+    told = out.splitlines()
+    assert told[0].endswith(": to run")
+    assert told[1].startswith("items: ")  # what it costs stands before what was set
+    assert '  position = "last"' in told
+    assert "null" not in out
+    assert "revision" not in out
     assert not (tmp_path / "runs").exists()
-    assert run("run", "demo", "--dry")[0] == 0
+
+
+def test_a_dry_study_says_what_each_stage_reads_and_costs(run, tmp_path):
+    code, out, err = run("run", "demo", "--dry")
+    assert code == 0, err
+    told = out.splitlines()
+    assert told[0] == "demo: 5 stages, 8 runs: 8 to run"
+    assert told[told.index("truth: fit") + 1].startswith("  to run; reads statements; cost known")
+    assert "  [P-s0] to run; reads organism[P], truth; cost known once that is there" in told
+    assert "updates 16" in out
+    code, out, _ = run("run", "demo", "--dry", "--json")
+    runs = [one for stage in json.loads(out)["result"]["stages"] for one in stage["runs"]]
+    assert [one["run"] for one in runs[:3]] == ["organism[P]", "organism[A]", "statements"]
+    assert (runs[-1]["reads"], runs[-1]["path"], runs[-1]["status"]) == (["truth"], None, "planned")
+    for words in (("--set", "stage.sweep.contols=5"), ("--set", "stage.sweep.contols=5", "--dry")):
+        code, _, err = run("run", "demo", *words)
+        assert code == 1
+        assert "sweep: sweep: unknown key 'contols'; did you mean 'controls'" in err
+    assert "Did you mean 'demo'" in run("run", "demmo")[2]
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_rerun_of_an_interrupted_run_says_that_it_resumes(
+    run, tiny_folder, tmp_path, monkeypatch
+):
+    model = tiny_folder(tmp_path / "model")
+    (tmp_path / "six.jsonl").write_text(
+        "".join(f'{{"id": "a{n}", "text": "word {n}"}}\n' for n in range(6))
+    )
+    words = ("cache", model, "six.jsonl", "--device", "cpu")
+
+    def stopped(*_args, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("workbench.api.capture", stopped)
+        assert run(*words)[0] == 130
+    code, out, _ = run("list", "runs")
+    assert "interrupted" in out
+    assert "the same command goes on" in out
+    code, out, _ = run(*words, "--dry")
+    assert out.splitlines()[0].endswith("resumes what an earlier run left")
+    code, out, err = run(*words)
+    assert (code, err.count("was interrupted; kept: ")) == (0, 1)
+    assert "resuming runs/cache/" in err
+    assert "resuming" not in run(*words)[2]
 
 
 @pytest.mark.parametrize(
@@ -427,7 +478,7 @@ def test_a_file_of_jobs_is_planned_and_fitted_by_two_workers(
     )
     code, out, _ = run("fit", "jobs.toml", "--dry")
     assert code == 0
-    assert '"fits": 12' in out
+    assert out.splitlines()[1] == "fits: 12"
     assert "11: " in out.splitlines()[-1]
     code, out, err = run("fit", "jobs.toml", "--workers", "2", "--json")
     assert code == 0, out + err

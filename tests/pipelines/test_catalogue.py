@@ -1,5 +1,6 @@
 """What `show` and `verify` say of files."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from workbench.directions import open_directions
 from workbench.directions.exchange import export_directions
 from workbench.errors import FormatError
-from workbench.pipelines.catalogue import describe, verify_path
+from workbench.pipelines.catalogue import describe, rows_of, verify_path
+from workbench.runs import open_run
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "map_v1.safetensors"
 
@@ -45,3 +47,23 @@ def test_the_intervention_of_version_1_says_what_it_does_and_how_to_do_it_elsewh
     assert "def edited(model" in said["plain transformers code"]
     compile(said["plain transformers code"], "plain.py", "exec")
     assert verify_path(file) == {"format": "intervention", "edits": 2, "layers": 2}
+
+
+def test_a_list_of_runs_says_why_each_is_not_done_and_how_to_go_on(tmp_path):
+    endings = {"done": None, "failed": ZeroDivisionError("by\nnought"), "cut": KeyboardInterrupt()}
+    for name, error in endings.items():
+        with (
+            contextlib.suppress(ZeroDivisionError, KeyboardInterrupt),
+            open_run("cache", {"name": name}, root=tmp_path) as run,
+        ):
+            (run.path / "out.txt").write_text("x")
+            if error is not None:
+                raise error
+            run.finish()
+    (tmp_path / "fit" / "x").mkdir(parents=True)
+    (tmp_path / "fit" / "x" / "run.json").write_text("{")
+    notes = {row["status"]: row["note"] for row in rows_of("runs", tmp_path)}
+    assert notes["done"] == ""
+    assert notes["failed"] == "ZeroDivisionError: by"
+    assert notes["interrupted"] == "the same command goes on; kept: out.txt"
+    assert "run the command again" in notes["unreadable"]

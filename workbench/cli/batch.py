@@ -19,9 +19,9 @@ from workbench.cli.options import (
     blocks,
     settings_of,
 )
-from workbench.cli.say import bar, emit, line, note, print_rows, print_summary
+from workbench.cli.planned import print_plan, print_study
+from workbench.cli.say import bar, emit, line, note, print_rows, print_summary, say_resumed
 from workbench.errors import ConfigError
-from workbench.plain import as_json
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
@@ -254,7 +254,8 @@ def launch(
 
     if options.dry:
         shared = {"shard": options.shard, **more}
-        _print_plan(plan(verb, data, out=options.out, root=options.root, **shared), options)
+        shared |= {"root": options.root, "force": options.force}
+        print_plan(plan(verb, data, out=options.out, **shared), options)
         return None
     with bar(verb) as progress:
         done = carry_out(
@@ -276,16 +277,6 @@ def launch(
     return done
 
 
-def _print_plan(planned: Done, options: Options) -> None:
-    if options.as_json:
-        emit(planned.verb, planned.id, "planned", planned.path, planned.result)
-        return
-    line(f"{planned.verb} {planned.id} -> {planned.path}")
-    shown = dict(planned.result)
-    lines = [*shown.pop("jobs", []), *shown.pop("plan", [])]
-    line("\n".join([as_json(shown, indent=2), *lines]))
-
-
 def summed(done: Done | None, options: Options, by: str) -> None:
     """Print the averages of a run that has its results."""
     if done is not None and done.status != "part" and not options.as_json:
@@ -297,7 +288,10 @@ def _study(study: str, options: Options, workers: Workers = 1) -> None:
 
     config = read_study(study, options.settings or ())
     if options.dry:
-        _print_stages(config, options)
+        from workbench.pipelines.study_plan import plan_study
+
+        planned = plan_study(config, root=options.root, force=options.force)
+        print_study(config, planned, options)
         return
     options.told.id = config.name
     units = _run_study(config, options, workers)
@@ -360,7 +354,12 @@ def _run_study(config: StudyConfig, options: Options, workers: Workers) -> list[
             return bars.enter_context(bar(unit.title))
 
         done_units = run_study(
-            config, root=options.root, force=options.force, workers=workers, start=start
+            config,
+            root=options.root,
+            force=options.force,
+            workers=workers,
+            start=start,
+            opened=say_resumed,
         )
         for unit, done in done_units:
             bars.close()
@@ -368,16 +367,3 @@ def _run_study(config: StudyConfig, options: Options, workers: Workers) -> list[
             note(f"{unit.title}: {done.status}{took}, {done.path}")
             finished.append((unit, done))
     return sorted(finished, key=lambda one: stages.index(one[0].stage))
-
-
-def _print_stages(config: StudyConfig, options: Options) -> None:
-    stages = [
-        {"id": s["id"], "verb": s["verb"], "for": s.get("for", {}), "settings": s}
-        for s in config.stage
-    ]
-    if options.as_json:
-        emit("run", config.name, "planned", None, {"stages": stages})
-        return
-    for stage in stages:
-        branches = "; ".join(f"{key} in {value}" for key, value in stage["for"].items())
-        line(f"{stage['id']}: {stage['verb']}{'  for ' + branches if branches else ''}")

@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.app import app
 from workbench.cli.options import RUNS, Json, Plugin, Root, load_plugins
-from workbench.cli.say import emit, line, print_rows
+from workbench.cli.say import emit, line, print_rows, print_runs
 
 
 @app.command()
@@ -69,6 +69,9 @@ def list_kind(
     if kind in ("organisms", "corpora") and rows:
         print_rows(rows)
         return
+    if kind == "runs":
+        print_runs(rows, root)
+        return
     for row in rows:
         line("  ".join(str(value) for value in row.values() if value not in (None, "")))
 
@@ -76,16 +79,21 @@ def list_kind(
 @app.command()
 def show(
     thing: Annotated[
-        list[str], typer.Argument(help="A path, or: readout|method|edit|writer NAME.")
+        list[str],
+        typer.Argument(
+            help="A path, or a kind and a name: method, edit, readout, engine, writer, recipe, "
+            "study, prompts, organism."
+        ),
     ],
+    root: Root = RUNS,
     as_json: Json = False,
     plugin: Plugin = None,
 ) -> None:
-    """Describe a file, a run folder, or a registered thing."""
+    """Say what a run found, what a file holds, what a named thing is."""
     load_plugins(plugin)
     from workbench.pipelines.catalogue import describe
 
-    found = describe(thing)
+    found = describe(thing, root)
     if as_json:
         emit("show", " ".join(thing), "done", None, found)
         return

@@ -30,6 +30,7 @@ class Told:
     def opened(self, run: OpenRun) -> None:
         """Note which run the command is at."""
         self.id, self.path = run.id, run.path
+        say_resumed(run)
 
     def failed(self, error: str) -> dict[str, Any]:
         """Return the object of a command that ended early."""
@@ -65,6 +66,12 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def say_resumed(run: OpenRun) -> None:
+    """Say of a run that goes on from what it goes on."""
+    if run.kept:
+        note(f"resuming {run.path}: {run.kept}")
+
+
 def print_summary(path: Path, by: Sequence[str]) -> None:
     """Print the results of a run, averaged."""
     from workbench.results import read_results, summarize
@@ -88,6 +95,21 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
     plain = [{k: v for k, v in row.items() if not isinstance(v, Mapping)} for row in rows]
     print_table(pd.DataFrame(plain))
+
+
+def print_runs(rows: Sequence[Mapping[str, Any]], root: Path) -> None:
+    """Print a list of runs under a header, and below each that is not done why."""
+    if not rows:
+        line(f"no runs below {root}")
+        return
+    names = ("id", "verb", "status", "started", "path", "models")
+    table = [[str(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *table, strict=True)]
+    for cells, row in zip([list(names), *table], [{}, *rows], strict=True):
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        line("  ".join(padded).rstrip())
+        if row.get("note"):
+            line(f"    {row['note']}")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from workbench_training.corpora.registry import WRITERS
 
 from workbench.data import item_sets
 from workbench.errors import ConfigError, FormatError, unknown
+from workbench.pipelines import found
 from workbench.plain import as_json
 from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
-from workbench.runs import list_runs, read_result, read_run
-from workbench.types import LayerEdit
+from workbench.runs import first_line, kept_in, list_runs, read_result, read_run
+from workbench.types import LayerEdit, Run
 
 Row = dict[str, Any]
 REGISTRIES: dict[str, Registry[Any]] = {
@@ -39,27 +39,45 @@ def rows_of(kind: str, root: Path) -> list[Row]:
     return kinds[kind]()
 
 
-def describe(thing: Sequence[str]) -> Row:
-    """Describe a path, or a registered thing given as ``readout NAME``.
+def describe(thing: Sequence[str], root: Path = Path("runs")) -> Row:
+    """Describe a path, or a thing given by kind and name as ``readout NAME``.
 
     Raises:
-        UnknownNameError: no such registered name.
+        UnknownNameError: no such name.
         ConfigError: neither a path nor a kind and a name.
     """
-    if len(thing) == 2 and thing[0] in REGISTRIES:
-        return _registered(REGISTRIES[thing[0]], thing[1])
-    if len(thing) == 2 and thing[0] == "recipe":
-        from workbench.directions.recipe import recipe_path
-
-        path = recipe_path(thing[1])
-        return {"name": thing[1], "path": str(path), "recipe": path.read_text(encoding="utf-8")}
     path = Path(thing[0])
-    if len(thing) != 1 or not path.exists():
-        raise ConfigError(
-            f"{' '.join(thing)!r} is no path that exists; give one, or a kind and a name: "
-            f"{', '.join(REGISTRIES)}"
-        )
-    return _path(path)
+    if len(thing) == 1 and path.exists():
+        return _path(path)
+    kinds = _described(root)
+    if len(thing) == 2 and thing[0] in kinds:
+        return kinds[thing[0]](thing[1])
+    raise ConfigError(
+        f"{' '.join(thing)!r} is no path that exists; give one, or a kind and a name: "
+        f"{', '.join(kinds)}"
+    )
+
+
+def _described(root: Path) -> dict[str, Callable[[str], Row]]:
+    """Return by kind what describes a thing of that name."""
+
+    def registered(registry: Registry[Any]) -> Callable[[str], Row]:
+        return lambda name: _registered(registry, name)
+
+    return {
+        **{kind: registered(registry) for kind, registry in REGISTRIES.items()},
+        "recipe": _recipe,
+        "study": lambda name: found.study_named(name, root),
+        "prompts": found.prompts_named,
+        "organism": lambda name: found.organism_named(name, root),
+    }
+
+
+def _recipe(name: str) -> Row:
+    from workbench.directions.recipe import recipe_path
+
+    path = recipe_path(name)
+    return {"name": name, "path": str(path), "recipe": path.read_text(encoding="utf-8")}
 
 
 def verify_path(path: Path) -> Row:
@@ -149,9 +167,18 @@ def _runs(root: Path) -> list[Row]:
             "started": run.started,
             "models": ", ".join(run.models),
             "path": str(path),
+            "note": _note(path, run),
         }
         for path, run in list_runs(root).items()
     ]
+
+
+def _note(path: Path, run: Run) -> str:
+    """Say in one line why a run is not done, and of one that was interrupted how to go on."""
+    if run.status == "interrupted":
+        return f"the same command goes on; kept: {kept_in(path)}"
+    why = run.config.get("error") if run.status == "unreadable" else run.error
+    return first_line(why)
 
 
 def _organisms(root: Path) -> list[Row]:
@@ -183,44 +210,16 @@ def _path(path: Path) -> Row:
     if path.suffix == ".safetensors":
         return _safetensors(path)
     if path.suffix == ".parquet":
-        return _table(path)
+        return found.table_row(path)
     if path.suffix == ".h5" or (path / "manifest.json").exists():
         return _store(path)
     if (path / "run.json").exists():
-        run = read_run(path)
-        named = {k: getattr(run, k) for k in ("id", "verb", "status", "started", "finished")}
-        more = {"models": ", ".join(run.models), "outputs": ", ".join(run.outputs)}
-        config = {"config": json.dumps(dict(run.config), indent=2, default=str)}
-        told = {**_effects(path, run.verb, run.status), **_verdicts(path, run.verb, run.status)}
-        return {**named, **more, **config, **told, **_card(path)}
+        return found.run_row(path, _store)
+    if (path / found.HEADLINE).exists():
+        return found.study_row(path)
     if path.is_dir() and not list(path.glob("*.pt")):
         raise FormatError(f"{path} is neither a run folder nor a store, and holds no .pt files")
     return _foreign(path)
-
-
-def _effects(path: Path, verb: str, status: str) -> Row:
-    """Of a finished sweep, say what its doses did."""
-    if verb != "sweep" or status != "done":
-        return {}
-    from workbench.pipelines.report_effects import effects_of
-
-    return {"effects": effects_of(path).text()}
-
-
-def _card(path: Path) -> Row:
-    """Of a finished corpus, give its card."""
-    from workbench.pipelines.corpora import describe_corpus
-
-    return describe_corpus(path) if read_run(path).verb == "corpus" else {}
-
-
-def _verdicts(path: Path, verb: str, status: str) -> Row:
-    """Of a finished comparison, give its verdicts."""
-    if verb != "compare" or status != "done":
-        return {}
-    from workbench.pipelines.report_organisms import verdict_text
-
-    return {"verdicts": verdict_text(read_result(path)["verdicts"])}
 
 
 def _safetensors(path: Path) -> Row:
@@ -297,27 +296,3 @@ def _store(path: Path) -> Row:
         "model": acts.model.key,
         "quantization": acts.model.quantization,
     }
-
-
-def _table(path: Path) -> Row:
-    import pandas as pd
-
-    frame = pd.read_parquet(path)
-    if path.name == "evidence.parquet" and "job" in frame.columns:
-        return {"rows": len(frame), "jobs": frame["job"].nunique(), "AUC by job": _by_job(frame)}
-    if path.name == "evidence.parquet":
-        from workbench.pipelines.report_truth import evidence_text
-        from workbench.pipelines.report_words import fitted_of
-
-        told = evidence_text(frame, fitted_of(path.parent))
-        return {"rows": len(frame), "AUC by layer (* chosen)": told}
-    return {"rows": len(frame), "columns": ", ".join(map(str, frame.columns))}
-
-
-def _by_job(evidence: Any) -> str:
-    """Lay the held-out AUC of many jobs out, a line for each; the mean of polarities where both."""
-    both = evidence["polarity"] == 0
-    shown = evidence[both if both.any() else slice(None)]
-    names = ["job", "acts", "method", "items", "layer", "split", "topic", "auc", "low", "high"]
-    names += ["null_shuffled", "null_random"]
-    return str(shown[names].to_string(index=False, float_format=lambda x: f"{x:.3f}"))

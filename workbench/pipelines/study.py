@@ -21,6 +21,7 @@ from workbench.types import Progress
 
 if TYPE_CHECKING:
     from workbench.cluster import Workers
+    from workbench.runs import OpenRun
 
 
 class StudyConfig(Config):
@@ -182,6 +183,7 @@ def run_study(
     force: bool = False,
     workers: Workers = 1,
     start: Callable[[Unit], Progress | None] | None = None,
+    opened: Callable[[OpenRun], None] | None = None,
 ) -> Iterator[tuple[Unit, Done]]:
     """Carry the stages out in order, yielding each unit as it is done.
 
@@ -194,6 +196,7 @@ def run_study(
         start: called before each unit; returns what to call with its progress. With several
             workers it is called before the first unit of stages that are done together, and the
             progress is in their units.
+        opened: called with each run once its folder is open, where this process does it.
 
     Raises:
         ConfigError: a mistake in any stage, before the first one runs.
@@ -217,7 +220,9 @@ def run_study(
             continue
         for unit in units:
             progress = start(unit) if start is not None else None
-            done = carry_out(unit.verb, unit.settings, root=root, force=force, progress=progress)
+            done = carry_out(
+                unit.verb, unit.settings, root=root, force=force, opened=opened, progress=progress
+            )
             outputs.units.append((unit, done))
             yield unit, done
 

@@ -137,17 +137,24 @@ def plan(
     *,
     out: Path | None = None,
     root: Path = RUNS,
+    force: bool = False,
     shard: str | None = None,
     workers: Workers = 1,
 ) -> Done:
-    """Return what ``carry_out`` would do, without doing it; refuse what it would refuse."""
+    """Return what ``carry_out`` would do, without doing it; refuse what it would refuse.
+
+    ``run`` of the result is ``done`` where a finished run is reused, ``resumed`` or ``new``; it is
+    absent where inputs are.
+    """
     entry, config, inputs = _resolve(verb, data, planned=True)
     _check_sharing(verb, entry, shard, workers)
     dump = config.model_dump(mode="json")
-    name = run_id(verb, dump, inputs)
-    place = out if out is not None else place_of(verb, config, root) or root / verb / name
+    run = plan_run(verb, dump, inputs, None)
+    place = out if out is not None else place_of(verb, config, root) or root / verb / run.id
     told = {"config": dump, "inputs": [str(p) for p in inputs], **entry.preview(config)}
-    return Done(verb, name, "planned", place, told)
+    if not told.get("missing"):
+        told["run"] = foresee(place, run, force=force)
+    return Done(verb, run.id, "planned", place, told)
 
 
 def foresee_run(

@@ -12,9 +12,9 @@ from workbench.runs.manifest import list_runs as list_runs
 from workbench.runs.manifest import read_result as read_result
 from workbench.runs.manifest import read_run as read_run
 from workbench.runs.opening import OpenRun as OpenRun
-from workbench.runs.opening import describe_kept as describe_kept
 from workbench.runs.opening import first_line as first_line
 from workbench.runs.opening import foresee as foresee
+from workbench.runs.opening import kept_in as kept_in
 from workbench.runs.opening import open_run as open_run
 from workbench.runs.opening import parse_part as parse_part
 from workbench.runs.units import Units as Units

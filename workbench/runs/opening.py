@@ -138,7 +138,7 @@ def open_run(
             lock = _lock(folder, share, held)
             made = not folder.exists()
             state = _join(folder, run) if lock is None else _settle(folder, run, force)
-            kept = describe_kept(folder) if state == "resumed" else ""
+            kept = describe_kept(folder) if state == "resumed" and share is None else ""
             run = _begin(folder, run, alone=lock is not None, state=state)
             if lock is not None and share is not None:
                 lock.share()
@@ -263,14 +263,18 @@ def describe_kept(folder: Path) -> str:
     """Say how the run in a folder ended, and what it left to go on from."""
     old = read_run(folder)
     ended = {"running": "was interrupted", "failed": f"failed ({first_line(old.error)})"}
+    how = ended.get(old.status, "lost outputs or had them damaged")
+    return f"the run of {old.started} {how}; kept: {kept_in(folder)}"
+
+
+def kept_in(folder: Path) -> str:
+    """Name what a run that has not ended left in its folder."""
     units = len(list((folder / UNITS).glob("*/*.npz")))
     parts = [f"{units} finished unit{'s' * (units != 1)} of work"] if units else []
     for name in entries(folder):
         count = len(_files(folder / name)) if (folder / name).is_dir() else 0
         parts.append(f"{name}/ with {count} file{'s' * (count != 1)}" if count else name)
-    left = ", ".join(parts) or "nothing, so it begins anew"
-    how = ended.get(old.status, "lost outputs or had them damaged")
-    return f"the run of {old.started} {how}; kept: {left}"
+    return ", ".join(parts) or "nothing, so it begins anew"
 
 
 def first_line(text: str | None) -> str:
