@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RANKS = {
     "workbench.errors": 0,
+    "workbench.given": 0.5,
     "workbench.registry": 1,
     "workbench.config": 1,
     "workbench.types": 1,

@@ -377,8 +377,8 @@ def test_a_window_means_the_same_in_any_order(tiny_subject, per_layer):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ("12", "layers = '12'; name at least one block"),
-        ([1.5], "blocks are whole numbers"),
+        ("12", "layers = '12'; give block indices"),
+        ([1.5], "give block indices such as"),
         ([[1], [1]], "names a window twice"),
         ([[1], [2], [1]], "names a window twice"),
         ([1, 1], "each once"),

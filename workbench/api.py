@@ -13,19 +13,21 @@ from jaxtyping import Float
 
 from workbench import activations
 from workbench.activations import Activations
-from workbench.directions import Directions, fit_layers
+from workbench.directions import Directions, fit_layers, open_directions
 from workbench.directions.algebra import Difference
 from workbench.directions.fit import mean_norms
+from workbench.directions.layer_choice import default_window
 from workbench.engine.apply import arm_of
 from workbench.engine.doctor import doctor as examine
 from workbench.engine.doctor import quick_check, use_verdict
 from workbench.engine.doctor_report import Report
 from workbench.errors import ConfigError, MismatchError, WorkbenchError
+from workbench.given import Blocks, blocks_of, refuse_name
 from workbench.interventions import EditLog, Gap, Intervention, SavedIntervention
 from workbench.library import Source, open_prompts
 from workbench.models import read_checkpoint
 from workbench.models.embedded import cache_root
-from workbench.readouts.ask import ReadoutLike, ask
+from workbench.readouts.ask import Readouts, ask
 from workbench.registry import ENGINES
 from workbench.results import table
 from workbench.types import Batch, Progress, Read, Subject, ndarray
@@ -101,6 +103,7 @@ def doctor(subject: Subject, *, level: str = "full") -> Report:
     Raises:
         DoctorError: a check failed, so the model's numbers cannot be trusted.
     """
+    refuse_name(subject)
     report = examine(subject, level=level)
     use_verdict(subject, report)
     return report
@@ -119,10 +122,10 @@ def capture(
     subject: Subject,
     prompts: Source,
     *,
-    layers: str | Sequence[int] = "all",
+    layers: Blocks = "all",
     site: str = "resid_post",
     position: str = "last",
-    reads: Sequence[Read] | None = None,
+    reads: Read | str | Sequence[Read | str] | None = None,
     out: str | Path | None = None,
     resume: bool = True,
     render: str = "auto",
@@ -135,12 +138,12 @@ def capture(
     Args:
         subject: the model under study.
         prompts: a prompt set, or anything that ``open_prompts`` takes.
-        layers: ``all``, or block indices.
+        layers: ``all``, block indices, or one of them.
         site: ``resid_post`` (what a block puts out), ``resid_pre`` (what it gets), or what its
             halves add: ``attn_out``, ``mlp_out``.
         position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]`` or
             ``offset:-2``.
-        reads: several reads from one pass, instead of layers, site and position.
+        reads: one or several reads from one pass, instead of layers, site and position.
         out: a folder for the store; None keeps the values in memory.
         resume: keep the finished shards of an interrupted run.
         render: ``bare`` or ``chat``; ``auto`` is bare for texts and chat for chats.
@@ -151,6 +154,7 @@ def capture(
     Returns:
         The activations; with ``reads``, one for each, keyed by the read as text.
     """
+    refuse_name(subject)
     return activations.capture(
         subject,
         open_prompts(prompts),
@@ -168,28 +172,28 @@ def capture(
 
 
 def fit(
-    acts: Activations,
+    acts: Activations | str | Path,
     *,
     method: str = "mass_mean",
     y: str = "label",
     groups: str | None = None,
     polarity: str | None = None,
     pairs: str | None = None,
-    layers: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
+    layers: Blocks | None = None,
+    names: str | Sequence[str] | None = None,
     shuffle: int | None = None,
     **params: Any,
 ) -> Directions:
     """Fit at every layer of ``acts``, one layer in memory at a time.
 
     Args:
-        acts: activations whose columns hold the labels.
+        acts: activations whose columns hold the labels, or the folder or file of them.
         method: a registered method, such as ``mass_mean`` or ``ttpd``.
         y: column of 0/1 labels; positive projections mean 1.
         groups: column such as the topic; ``ttpd`` centers within it.
         polarity: column of +1 (affirmed) and -1 (negated).
         pairs: column that names matched items, such as the fact.
-        layers: block indices; by default all of ``acts``.
+        layers: block indices, or one; by default all of ``acts``.
         names: of the directions; by default that of the label column.
         shuffle: a seed: fit to labels shuffled within groups, polarity and pairs. The direction
             that this gives is what the same fit finds where there is nothing to find.
@@ -200,7 +204,7 @@ def fit(
         ConfigError: no such column, or labels of one class.
     """
     return fit_layers(
-        acts,
+        _opened(acts),
         method=method,
         y=y,
         groups=groups,
@@ -214,12 +218,17 @@ def fit(
 
 
 def contrast(
-    first: Activations, second: Activations, *, name: str, groups: str | None = None
+    first: Activations | str | Path,
+    second: Activations | str | Path,
+    *,
+    name: str,
+    groups: str | None = None,
 ) -> Directions:
     """Return the direction from one model to another: the mean difference over the same items.
 
     Args:
-        first: activations of the model that the direction points to, such as an organism's.
+        first: activations of the model that the direction points to, such as an organism's; or
+            the folder or file of them.
         second: the other model's, of the same items, site and position.
         name: of the direction.
         groups: column that counts as one unit in ``info["n_units"]``, such as ``fact``.
@@ -231,6 +240,7 @@ def contrast(
         MismatchError: models of two kinds, other reads, or items that one side lacks.
         ConfigError: no such column.
     """
+    first, second = _opened(first), _opened(second)
     pairs = Difference(first, second, name, groups)
     found = pairs.directions()
     sides = [mean_norms(acts, found.layers) for acts in (first, second)]
@@ -240,10 +250,19 @@ def contrast(
     return replace(found, norms=norms, info={**found.info, **told})
 
 
+def _opened(acts: Activations | str | Path) -> Activations:
+    return activations.open_activations(acts) if isinstance(acts, str | Path) else acts
+
+
 def measure(
-    subject: Subject, readouts: Sequence[ReadoutLike], *, progress: Progress | None = None
+    subject: Subject, readouts: Readouts, *, progress: Progress | None = None
 ) -> pd.DataFrame:
     """Take readouts of a model as it is.
+
+    Args:
+        subject: the model under study.
+        readouts: names, ``{name, **parameters}`` tables or readout objects, or one of them.
+        progress: called with (units done, units in all).
 
     Returns:
         One row for each measurement, with the columns of ``workbench.results.COLUMNS``.
@@ -251,13 +270,14 @@ def measure(
     Raises:
         UnknownNameError: no such readout.
     """
+    refuse_name(subject)
     (outcome,) = ask(subject, readouts, progress=progress)
     return table(outcome.measurements, subject=subject)
 
 
 def intervene(
     subject: Subject,
-    interventions: Sequence[Intervention | SavedIntervention],
+    interventions: Intervention | SavedIntervention | Sequence[Intervention | SavedIntervention],
     *,
     gap: Gap | None = None,
     spans: Batch | Mapping[str, Tensor] | None = None,
@@ -270,7 +290,8 @@ def intervene(
 
     Args:
         subject: the model under study.
-        interventions: applied together, in order within a block; made here or loaded from a file.
+        interventions: one, or several that are applied together, in order within a block; made
+            here or loaded from a file.
         gap: the natural gap, for doses in gap units.
         spans: for scopes that a plain forward does not tell: the encoded batch that will be run,
             or its named parts, one mask (rows, columns) each; ``subject.generate`` and the very
@@ -280,20 +301,22 @@ def intervene(
         A context that gives the log of what the edits did.
 
     Raises:
+        ConfigError: what is no intervention, such as directions.
         MismatchError: directions of another model, or spans of another batch.
     """
+    refuse_name(subject)
     assert subject.runner is not None, "a subject gets its runner in wb.load"
     arm = arm_of(subject, interventions, gap)
     return subject.runner.intervene(subject, (arm,), spans=spans)
 
 
 def gap(
-    directions: Directions,
+    directions: Directions | str | Path,
     first: Subject | Sequence[Subject],
     second: Subject | Sequence[Subject],
     prompts: Source,
     *,
-    layers: Sequence[int] | None = None,
+    layers: Blocks | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Gap:
@@ -302,11 +325,12 @@ def gap(
     The coordinate of a prompt is its projection on the unit direction, averaged over the window.
 
     Args:
-        directions: exactly one name.
+        directions: exactly one name; or a file of it.
         first: subjects, one for each training seed.
         second: the other side; the gap is first minus second.
         prompts: the same prompts for both sides.
-        layers: the window; by default all layers of ``directions``.
+        layers: the window; by default what the fit chose, as in ``wb.sweep``, else all layers of
+            ``directions``.
         force: return a gap that is under two standard errors.
         progress: called with (subjects done, subjects in all).
 
@@ -320,10 +344,14 @@ def gap(
         WorkbenchError: the gap is zero or under two standard errors.
         ValueError: a side without a subject.
     """
+    refuse_name(first)
+    refuse_name(second)
+    if isinstance(directions, str | Path):
+        directions = open_directions(directions)
     sides = [[s] if isinstance(s, Subject) else list(s) for s in (first, second)]
     if not all(sides):
         raise ValueError("a side of the gap has no subject; give one, or one for each seed")
-    window = tuple(directions.layers if layers is None else layers)
+    window = default_window(directions) if layers is None else blocks_of(layers, directions.layers)
     total = sum(map(len, sides))
     done = 0
     scores: list[Float[ndarray, "s n"]] = []

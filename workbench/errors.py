@@ -37,9 +37,13 @@ class DoctorError(WorkbenchError):
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
     """Return the error for a name that is not among ``known``, with the nearest ones named."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    guess = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
     listed = ", ".join(names) if names else "none"
     return UnknownNameError(
-        f"unknown {kind} {name!r}; known: {listed}.{guess}{' ' + hint if hint else ''}"
+        f"unknown {kind} {name!r}; known: {listed}.{meant(name, names)}{' ' + hint if hint else ''}"
     )
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question after the nearest names, with a space before it, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from workbench.errors import ConfigError, UnknownNameError, unknown
+from workbench.errors import ConfigError, UnknownNameError, meant, unknown
 
 T = TypeVar("T")
 Factory = TypeVar("Factory", bound=Callable[..., Any])
@@ -65,8 +66,15 @@ class Registry(Generic[T]):
         return self._factories[name]
 
     def create(self, name: str, **params: Any) -> T:
-        """Make one ``name`` with the given parameters."""
-        return self.factory(name)(**params)
+        """Make one ``name`` with the given parameters.
+
+        Raises:
+            UnknownNameError: nothing is registered under ``name``.
+            ConfigError: a parameter that it does not take, or one that it lacks.
+        """
+        factory = self.factory(name)
+        check_parameters(f"{self.kind} {name!r}", factory, params)
+        return factory(**params)
 
     def names(self) -> list[str]:
         """Return every registered name, after importing the whole package and the plug-ins."""
@@ -94,6 +102,24 @@ class Registry(Generic[T]):
         return unknown(
             self.kind, name, self.names(), f"`workbench list {self.kind}s` shows them all."
         )
+
+
+def check_parameters(what: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Compare parameters with those that a factory takes.
+
+    Raises:
+        ConfigError: one that it does not take, with all that it does, or one that it lacks.
+    """
+    known = inspect.signature(factory).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return
+    for name in params:
+        if name not in known:
+            listed = f"it has {', '.join(known) or 'none'}.{meant(name, known)}"
+            raise ConfigError(f"{what} has no parameter {name!r}; {listed}")
+    for name, one in known.items():
+        if one.default is one.empty and one.kind is not one.VAR_POSITIONAL and name not in params:
+            raise ConfigError(f"{what} needs its parameter {name!r}; it has {', '.join(known)}")
 
 
 TRAINED = tuple(f"workbench_training.{name}" for name in ("bipo", "loreft", "reps"))

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from workbench.errors import MismatchError
+from workbench.given import prompts_of
 
 if TYPE_CHECKING:  # fields alone, so that listing runs does not wait for torch
     from torch import Tensor, nn
@@ -274,7 +275,7 @@ class Runner(Protocol):
     ) -> AbstractContextManager[Any]: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Subject:
     """The model under study; ``model``, ``tokenizer`` and ``blocks`` are the plain parts."""
 
@@ -287,6 +288,12 @@ class Subject:
     stamp: ModelStamp
     renderer: Renderer
     runner: Runner | None = None
+
+    def __repr__(self) -> str:
+        at = getattr(self.model, "device", "no device")
+        told = f"{self.ref.key}; {self.family}, {self.n_layers} blocks of width {self.width}"
+        adapter = f", adapter {self.ref.adapter}" if self.ref.adapter else ""
+        return f"Subject({told}; {self.ref.dtype} on {at}{adapter})"
 
     @property
     def fingerprint(self) -> str:
@@ -301,13 +308,17 @@ class Subject:
         return self.stamp.width
 
     def encode(self, items: Sequence[Any], *, side: str = "left", **options: Any) -> Batch:
-        """Render texts or chats and pad them into one batch on the model's device."""
+        """Render texts or chats, or one, and pad them into one batch on the model's device."""
         return self.renderer.collate(
-            [self.renderer.render(item, **options) for item in items], side
+            [self.renderer.render(item, **options) for item in prompts_of(items)], side
         )
 
     def generate(self, prompts: Sequence[Any], **options: Any) -> list[str]:
-        """Continue texts or chats; edits of an enclosing ``wb.intervene`` act."""
+        """Continue texts or chats, or one; edits of an enclosing ``wb.intervene`` act.
+
+        Returns:
+            One reply for each prompt, a list of one for one text or chat.
+        """
         assert self.runner is not None, "a subject gets its runner in wb.load"
         return self.runner.generate(self, prompts, **options)
 

@@ -198,7 +198,7 @@ def test_a_readout_is_made_from_a_name_or_a_table():
     assert make_readout({"name": "trust_game", "counterparts": ["person"]}).name == "trust_game"
     with pytest.raises(ConfigError, match="has no name"):
         make_readout({"counterparts": ["person"]})
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'counterpart'"):
+    with pytest.raises(ConfigError, match="has no parameter 'counterpart'; it has counterparts"):
         make_readout({"name": "trust_game", "counterpart": "person"})
     with pytest.raises(UnknownNameError, match="Did you mean 'trust_game'"):
         make_readout("trust_gam")

@@ -15,6 +15,7 @@ from workbench.activations.layout import STORED
 from workbench.activations.sink import Sink
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.files import format_bytes, free_bytes
+from workbench.given import Blocks, blocks_of, several
 from workbench.prompts import PromptSet
 from workbench.runs import parse_part
 from workbench.types import Progress, Read, Subject
@@ -30,10 +31,10 @@ def capture(
     subject: Subject,
     prompts: PromptSet,
     *,
-    layers: str | Sequence[int] = "all",
+    layers: Blocks = "all",
     site: str = "resid_post",
     position: str = "last",
-    reads: Sequence[Read | str] | None = None,
+    reads: Read | str | Sequence[Read | str] | None = None,
     out: str | Path | None = None,
     resume: bool = True,
     render: str = "auto",
@@ -52,7 +53,7 @@ def capture(
     Args:
         subject: the model under study, with a runner.
         prompts: texts or chats; their columns are kept beside the values, and so is the text.
-        layers: ``all``, or block indices.
+        layers: ``all``, block indices, or one of them.
         site: ``resid_post``, ``resid_pre``, ``attn_out`` or ``mlp_out``: see `engine.sites`.
         position: ``last``, ``all``, ``last:SPAN``, ``mean:SPAN``, ``mean:SPAN[50:]`` or
             ``offset:-2``.
@@ -113,18 +114,19 @@ def read_name(read: Read) -> str:
 
 def _reads(
     subject: Subject,
-    layers: str | Sequence[int],
+    layers: Blocks,
     site: str,
     position: str,
-    reads: Sequence[Read | str] | None,
+    reads: Read | str | Sequence[Read | str] | None,
 ) -> dict[str, Read]:
     """Return the reads by name, checked against the model."""
     from workbench.engine.pool import SITES, parse_position
 
-    if reads is not None and not reads:
+    given = [] if reads is None else several(reads, Read)
+    if reads is not None and not given:
         raise ValueError("reads is empty; give at least one Read")
     default = _layers(subject, layers)
-    listed = [Read(site, (), position)] if reads is None else [_as_read(read) for read in reads]
+    listed = [Read(site, (), position)] if reads is None else list(map(_as_read, given))
     named: dict[str, Read] = {}
     for read in listed:
         if read.site not in SITES:
@@ -140,24 +142,23 @@ def _reads(
 def _as_read(read: Read | str) -> Read:
     if isinstance(read, Read):
         return read
+    if not isinstance(read, str):
+        raise ConfigError(f'read {read!r}; give a wb.Read, or its name such as "mean:content"')
     site, at, position = read.rpartition("@")
     return Read(site if at else "resid_post", (), position)
 
 
-def _layers(subject: Subject, layers: str | Sequence[int]) -> tuple[int, ...]:
+def _layers(subject: Subject, layers: Blocks) -> tuple[int, ...]:
     known = tuple(sorted(subject.blocks))
-    if layers == "all":
-        return known
-    wrong = [layer for layer in layers if isinstance(layers, str) or layer not in known]
-    if wrong or not layers:
-        shown = layers if isinstance(layers, str) else list(layers)
+    chosen = blocks_of(layers, known)
+    if not chosen or not set(chosen) <= set(known):
         raise ConfigError(
-            f"layers = {shown!r}; give 'all' or block indices of {subject.ref.key}: {known[0]} to "
-            f"{known[-1]}, counted from the first block"
+            f"layers = {list(chosen)}; give 'all' or block indices of {subject.ref.key}: "
+            f"{known[0]} to {known[-1]}, counted from the first block"
         )
-    if len(set(layers)) < len(layers):
-        raise ConfigError(f"layers = {list(layers)} names a layer twice; name each once")
-    return tuple(int(layer) for layer in layers)
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"layers = {list(chosen)} names a layer twice; name each once")
+    return chosen
 
 
 def _folders(out: str | Path | None, names: list[str], *, several: bool) -> list[Path | None]:

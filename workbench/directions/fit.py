@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from sklearn.base import clone
 from workbench.directions.cells import binary
 from workbench.directions.container import Directions
 from workbench.errors import ConfigError, FormatError
+from workbench.given import Blocks, blocks_of
 from workbench.registry import METHODS, needs_model
 from workbench.stats import permute_within
 from workbench.types import ActivationsLike, ndarray
@@ -43,7 +42,7 @@ def fit_layers(
     groups: str | None = None,
     polarity: str | None = None,
     pairs: str | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Blocks | None = None,
     names: str | Sequence[str] | None = None,
     shuffle: int | None = None,
     **params: Any,
@@ -125,13 +124,7 @@ def create(method: str, params: Mapping[str, Any], gives: str = "direction") -> 
             f"method {method!r} gives a {given}, not a {gives}; use `workbench fit ACTS --method "
             f"{method}`, in Python {verb}"
         )
-    known = list(inspect.signature(factory).parameters)
-    for name in params:
-        if name not in known:
-            raise ConfigError(
-                f"method {method!r} has no parameter {name!r}; it has {', '.join(known) or 'none'}"
-            )
-    return factory(**params)
+    return METHODS.create(method, **params)
 
 
 def refuse_model_trained(method: str, factory: Any) -> None:
@@ -252,13 +245,13 @@ def _missing(values: Shaped[ndarray, " n"]) -> Bool[ndarray, " n"]:
     return np.array([one is None or (isinstance(one, float) and one != one) for one in values])
 
 
-def layers_of(acts: ActivationsLike, layers: Sequence[int] | None) -> tuple[int, ...]:
+def layers_of(acts: ActivationsLike, layers: Blocks | None) -> tuple[int, ...]:
     """Return the layers asked for, or all.
 
     Raises:
         ConfigError: no layer, one named twice, or one that was not captured.
     """
-    chosen = tuple(acts.layers) if layers is None else tuple(index(layer) for layer in layers)
+    chosen = tuple(acts.layers) if layers is None else blocks_of(layers, acts.layers)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ConfigError(f"layers = {list(chosen)}; name at least one block, each once")
     for layer in chosen:

@@ -12,11 +12,24 @@ from jaxtyping import Float
 from workbench.directions.evidence import ALL_TOPICS, SIDES, Items
 from workbench.directions.fit import fit_many
 from workbench.errors import ConfigError
+from workbench.given import blocks_of
 from workbench.stats import auc
 from workbench.types import ndarray
 
 FEWEST = 3
 """Topics (or groups of facts) that the choice of a layer holds out, one at a time."""
+
+
+def default_window(steering: Any) -> tuple[int, ...]:
+    """Return the blocks that are edited where none are named: what the fit chose, else all it has.
+
+    ``info`` of directions or a map names one block as ``layer`` or several as ``window``. What was
+    selected from them without these blocks is a choice of its own.
+    """
+    known = tuple(steering.layers)
+    chosen = steering.info.get("window", steering.info.get("layer"))
+    window = known if chosen is None else blocks_of(chosen, known)
+    return window if set(window) <= set(known) else known
 
 
 def choose_layers(

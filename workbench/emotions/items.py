@@ -15,6 +15,7 @@ from pydantic import Field
 from workbench.config import Config, parse, read_toml
 from workbench.data import data_path
 from workbench.errors import ConfigError, unknown
+from workbench.given import several
 
 HOME = data_path("trust_actions").parent
 Thing = TypeVar("Thing")
@@ -167,6 +168,7 @@ def choose(
         rows = np.linspace(0, len(things) - 1, wanted).round().astype(int)
         named = list(things)
         return [things[named[row]] for row in rows]
+    wanted = several(wanted)
     if not wanted or len(set(wanted)) < len(wanted):
         raise ConfigError(f"{what} = {list(wanted)}; give at least one name, each once")
     for name in wanted:

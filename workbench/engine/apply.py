@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from workbench.engine.calls import Calls
 from workbench.engine.edits import LiveEdits
-from workbench.errors import WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.interventions import (
     EditLog,
     Gap,
@@ -22,6 +22,7 @@ from workbench.interventions import (
 )
 from workbench.types import Arm, Batch, LayerEdit, Subject
 
+One = Intervention | SavedIntervention | LayerEdit
 _EDITED: weakref.WeakKeyDictionary[nn.Module, list[Editing]] = weakref.WeakKeyDictionary()
 """What edits each model inside an ``intervene``, the outermost first."""
 
@@ -184,23 +185,31 @@ def _arms(subject: Subject, arms: Sequence[Arm] | Sequence[Intervention]) -> lis
 
 def arm_of(
     subject: Subject,
-    interventions: Sequence[Intervention | SavedIntervention | LayerEdit],
+    interventions: One | Sequence[One],
     gap: Gap | None = None,
 ) -> Arm:
-    """Return interventions that act together as one arm, in raw units.
+    """Return interventions that act together, or one, as one arm in raw units.
 
     Raises:
+        ConfigError: what is no intervention, such as directions.
         MismatchError: directions of another model.
         WorkbenchError: a vector is zero or not finite, or a norm or gap is missing.
     """
     from workbench.engine.norms import norms_for
 
     edits: list[LayerEdit] = []
-    for one in interventions:
+    listed = interventions if isinstance(interventions, (list, tuple)) else [interventions]
+    for one in listed:
         if isinstance(one, LayerEdit):
             edits.append(one)
         elif isinstance(one, Intervention):
             edits += one.arm(subject.stamp, norms=norms_for(subject, one), gap=gap)
-        else:
+        elif isinstance(one, SavedIntervention):
             edits += one.arm(subject.stamp, gap=gap)
+        else:
+            raise ConfigError(
+                f"{one!r:.80} ({type(one).__name__}) is no intervention; say what to do with "
+                "directions, as in wb.Intervention.add(directions, layers=[14], dose=0.1, "
+                'unit="norm"), and open a file of one with wb.load_intervention(path)'
+            )
     return tuple(edits)

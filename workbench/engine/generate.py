@@ -32,6 +32,7 @@ from workbench.engine.forward import (
 )
 from workbench.engine.prefill import prefilled
 from workbench.engine.prompts import placed_spans
+from workbench.given import prompts_of
 from workbench.interventions import EditLog
 from workbench.models.families import refuse_long
 from workbench.models.spans import remember_spans
@@ -82,7 +83,7 @@ def generate(
 
     Args:
         subject: the model under study.
-        prompts: texts or chats.
+        prompts: texts or chats, or one of them.
         max_new_tokens: at most so many; a row ends earlier at an end-of-turn token.
         temperature: 0 takes the likeliest token.
         seed: row i draws from (seed, i), whatever the batch, and no global state is touched.
@@ -118,7 +119,7 @@ def rendered_rows(
     Raises:
         ConfigError: a prompt lacks them.
     """
-    rows = [subject.renderer.render(prompt, **render) for prompt in prompts]
+    rows = [subject.renderer.render(prompt, **render) for prompt in prompts_of(prompts)]
     refuse_lacking(subject, [[name for name, own in row.spans.items() if own] for row in rows])
     return rows
 

@@ -56,7 +56,7 @@ def parse_position(text: str) -> Position:
     Raises:
         ConfigError: it is none of these.
     """
-    match = _GRAMMAR.fullmatch(text)
+    match = _GRAMMAR.fullmatch(text) if isinstance(text, str) else None
     if match is None or not _fits(match):
         raise ConfigError(
             f"position {text!r}; expected last, all, last:SPAN, mean:SPAN, mean:SPAN[50:], "

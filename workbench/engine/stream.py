@@ -30,6 +30,7 @@ from workbench.engine.generate import (
     rendered_rows,
     text_of,
 )
+from workbench.given import refuse_name
 from workbench.interventions import Gap, Intervention, SavedIntervention
 from workbench.types import LayerEdit, Subject
 
@@ -72,7 +73,7 @@ def stream(
 
     Args:
         subject: the model under study.
-        prompts: texts or chats.
+        prompts: texts or chats, or one of them.
         interventions: what the arm ``steered`` has, beside an unedited ``baseline``; or a name and
             interventions for each arm; None streams the model as it is.
         gap: the natural gap, for doses in gap units.
@@ -86,6 +87,7 @@ def stream(
         BatchTooLargeError: while streaming, the device has no room for all rows side by side.
         WorkbenchError: a prompt lacks a span that a scope names, or an edit touched no token.
     """
+    refuse_name(subject)
     check_settings(max_new_tokens, temperature)
     arms = _named(interventions)
     several = [arm_of(subject, own, gap) for own in arms.values()]

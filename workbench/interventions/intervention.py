@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from workbench.errors import MismatchError, WorkbenchError
+from workbench.errors import ConfigError, MismatchError, WorkbenchError
+from workbench.given import Blocks, blocks_of
 from workbench.interventions.dose import UNITS, Gap, to_raw
 from workbench.interventions.keep_norm import KeepNorm
 from workbench.interventions.scope import ScopeLike, check_scope, scope_of
@@ -88,7 +90,7 @@ class Intervention:
         edit: str,
         directions: DirectionsLike,
         *,
-        layers: Sequence[int] | None = None,
+        layers: Blocks | None = None,
         dose: float | int = 1.0,
         unit: str = "raw",
         scope: ScopeLike = "all",
@@ -102,7 +104,7 @@ class Intervention:
         Args:
             edit: name in the registry of edits.
             directions: exactly one; several for ``project_to_subspace``, a map for ``linear_map``.
-            layers: block indices edited together; by default all of the directions'.
+            layers: block indices edited together, or one; by default all of the directions'.
             dose: in ``unit``; a blend (0 none, 1 full) for every edit but ``add``; a map alone may
                 be given more, or turned around.
             unit: ``raw``, ``norm`` or ``gap``.
@@ -121,9 +123,10 @@ class Intervention:
                 not take.
         """
         EDITS.factory(edit)
+        _refuse_other_kind(directions)
         if edit != SUBSPACE:
             _check_single(directions)
-        at = tuple(int(layer) for layer in (directions.layers if layers is None else layers))
+        at = tuple(directions.layers) if layers is None else blocks_of(layers, directions.layers)
         _check_layers(at, directions)
         if edit == "replace" and thresholds.get("value") == CENTER:
             thresholds["value"] = center_coordinates(directions, at)
@@ -188,7 +191,7 @@ class Intervention:
                 its ceiling, NaN, a layer without a threshold, or a dose outside 0 to 1.
         """
         band = {"floor": floor, "ceiling": ceiling}
-        given = {name: number for name, number in band.items() if number is not None}
+        given: dict[str, Any] = {k: number for k, number in band.items() if number is not None}
         return cls.of("cap", directions, **given, **settings)
 
     @classmethod
@@ -333,6 +336,14 @@ class Intervention:
             scope=self.scope,
             rows={name: by_layer[layer] for name, by_layer in self.rows.items()},
             weights=self.weights.get(layer, {}),
+        )
+
+
+def _refuse_other_kind(directions: object) -> None:
+    if isinstance(directions, str | Path):
+        raise ConfigError(
+            f"directions = {str(directions)!r}, which is a name; open the file first: "
+            f"wb.open_directions({str(directions)!r}), or wb.open_map for a map"
         )
 
 

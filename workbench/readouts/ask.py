@@ -12,7 +12,8 @@ from jaxtyping import Float
 
 from workbench.config import refuse_twice
 from workbench.errors import ConfigError, NoTemplateError
-from workbench.registry import READOUTS
+from workbench.given import several
+from workbench.registry import READOUTS, check_parameters
 from workbench.types import (
     Answered,
     Arm,
@@ -26,6 +27,7 @@ from workbench.types import (
 )
 
 ReadoutLike = str | Mapping[str, Any] | Readout
+Readouts = ReadoutLike | Sequence[ReadoutLike]
 BARE = (
     'perplexity, capability, claims with measures = ["loglik"], reply with render = "bare", and '
     "projection of texts"
@@ -94,12 +96,13 @@ class Asked:
     watched_layers: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, subject: Subject, readouts: Sequence[ReadoutLike]) -> Asked:
-        """Make the readouts and let them write their requests.
+    def of(cls, subject: Subject, readouts: Readouts) -> Asked:
+        """Make the readouts, or the one, and let them write their requests.
 
         Raises:
             ConfigError: a readout that stands twice, whose items would count twice.
         """
+        readouts = several(readouts, Mapping, Readout)
         refuse_twice([_told(readout) for readout in readouts], "readouts")
         made = tuple(make_readout(readout) for readout in readouts)
         asked = [_requests(readout, subject) for readout in made]
@@ -149,7 +152,7 @@ class Asked:
 
 def ask(
     subject: Subject,
-    readouts: Sequence[ReadoutLike],
+    readouts: Readouts,
     arms: Sequence[Arm] = ((),),
     *,
     progress: Progress | None = None,
@@ -192,8 +195,9 @@ def _told(readout: ReadoutLike) -> dict[str, Any] | int:
 
 def _create(name: str, params: dict[str, Any]) -> Readout:
     factory = READOUTS.factory(name)
+    check_parameters(f"readout {name!r}", factory, params)
     try:
         made: Readout = factory(**params)
-    except TypeError as error:
+    except TypeError as error:  # a value of another kind
         raise ConfigError(f"readout {name!r} with {params!r}: {error}") from None
     return made

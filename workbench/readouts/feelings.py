@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.emotions.items import choose, read_emotions
 from workbench.errors import ConfigError, unknown
+from workbench.given import several
 from workbench.readouts.candidates import candidate_read
 from workbench.registry import READOUTS
 from workbench.types import Measurement, Request, Subject
@@ -47,7 +48,7 @@ class Feelings:
         self.emotions = choose(read_emotions(), emotions, "emotions")
         if len(self.emotions) < 2:
             raise ConfigError("feelings are told apart by their words; give two emotions or more")
-        self.items = tuple(PROMPTS) if items is None else tuple(items)
+        self.items = tuple(PROMPTS if items is None else several(items))
         for item in self.items:
             if item not in PROMPTS:
                 raise unknown("item of feelings", item, PROMPTS)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from workbench.directions import Directions, open_directions
 from workbench.errors import ConfigError
+from workbench.given import Blocks, blocks_of
 from workbench.library import Source, open_prompts
 from workbench.registry import READOUTS
 from workbench.types import Measurement, Read, Request, Subject, ndarray
@@ -41,7 +42,7 @@ class Projection:
         self,
         directions: str | Path | Directions,
         prompts: Source = "claims",
-        layers: Sequence[int] | None = None,
+        layers: Blocks | None = None,
         condition: str = "world",
         render: str = "auto",
     ) -> None:
@@ -51,7 +52,7 @@ class Projection:
         self.prompts = open_prompts(prompts)
         chosen = self.directions.info.get("layer")
         own = (int(chosen),) if chosen in self.directions.layers else self.directions.layers
-        self.layers = tuple(layers) if layers is not None else own
+        self.layers = own if layers is None else blocks_of(layers, self.directions.layers)
         self.units = _units(self.directions, self.layers)
         self.condition = condition
         if render not in RENDERINGS:

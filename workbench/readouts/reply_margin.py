@@ -9,6 +9,7 @@ from typing import Any
 from workbench.data.reply_pairs import TEST, ReplyPair, read_pairs, spread
 from workbench.data.splits import TRAIN
 from workbench.errors import ConfigError, unknown
+from workbench.given import several
 from workbench.readouts.candidates import continuation
 from workbench.registry import READOUTS
 from workbench.types import CandidatesRead, Measurement, Request, Subject
@@ -57,7 +58,8 @@ class ReplyMargin:
                 raise unknown("measure of reply_margin", str(measure), MEASURES)
         if each is not None and each < 1:
             raise ConfigError(f"each = {each}; one pair or more of every facet is expected")
-        self.pairs = _chosen(read_pairs(pairs), str(pairs), split, facets)
+        named = None if facets is None else several(facets)
+        self.pairs = _chosen(read_pairs(pairs), str(pairs), split, named)
         if "chosen" not in self.measures:
             self.pairs = [pair for pair in self.pairs if not pair.neutral]
         if each is not None:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from workbench.directions import Directions, thresholds
 from workbench.directions.calibrate import matched
+from workbench.directions.layer_choice import default_window
 from workbench.directions.linear_map import LinearMap
 from workbench.engine.norms import residual_norms
 from workbench.errors import ConfigError
+from workbench.given import blocks_of
 from workbench.interventions import Gap, Intervention
 from workbench.interventions.site import refuse_other_site
 from workbench.registry import EDITS
 from workbench.sweeps.controls import RANDOM, Controls, Steering, order_of, versions
 from workbench.types import ActivationsLike, Arm, Subject
 
-Layers = Sequence[Any]
-"""Block indices, or windows of them."""
+logger = logging.getLogger(__name__)
+
+Layers = str | int | Sequence[Any]
+"""Block indices, one of them, windows of them, or ``all``."""
 PERCENTILE = "percentile"
 SIDES = ("floor", "ceiling")
 PER_LAYER = ("accumulate", "residual_target")
@@ -205,20 +209,32 @@ class Design:
 
 
 def _windows(directions: Steering, layers: Layers | None) -> list[tuple[int, ...]]:
-    chosen = list(directions.layers) if layers is None else list(layers)
-    if not chosen or isinstance(layers, str):
+    if layers is None:
+        return [_own_window(directions)]
+    chosen = [layers] if isinstance(layers, str | int) else list(layers)
+    if not chosen:
         raise ConfigError(f"layers = {layers!r}; name at least one block, as in [14, 15]")
     nested = [isinstance(entry, Sequence) for entry in chosen]
     if any(nested) and not all(nested):
         raise ConfigError(f"layers = {chosen!r} mixes blocks and windows; give one or the other")
     windows: list[Any] = chosen if all(nested) else [chosen]
-    try:
-        found = [tuple(index(layer) for layer in window) for window in windows]
-    except TypeError as error:
-        raise ConfigError(f"layers = {chosen!r}: {error}; blocks are whole numbers") from None
+    found = [blocks_of(window, directions.layers) for window in windows]
     if len(set(found)) < len(found):
         raise ConfigError(f"layers = {chosen!r} names a window twice; give each once")
     return found
+
+
+def _own_window(directions: Steering) -> tuple[int, ...]:
+    """Return what the fit chose; or all that the directions hold, said where there are several."""
+    window = default_window(directions)
+    chosen = {"window", "layer"} & set(directions.info)
+    if len(window) > 1 and not chosen and "scope" not in directions.info:  # trained ones have both
+        logger.warning(
+            "%s names no choice of layers, so its %d blocks are edited together; layers=[%d], say, "
+            "edits one, and layers=[[%d], [%d]] sweeps each by itself",
+            directions.label, len(window), window[-1], *window[:2],
+        )  # fmt: skip
+    return window
 
 
 def _idle(settings: Settings) -> Settings:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.config import refuse_twice
-from workbench.directions import Directions
+from workbench.directions import Directions, open_directions, open_map
 from workbench.engine.answer import plan_for
 from workbench.errors import ConfigError
+from workbench.given import numbers_of, refuse_name, several
 from workbench.interventions import Gap
 from workbench.models.prompted import prompted
-from workbench.readouts.ask import Asked, Outcome, ReadoutLike, ask_all
+from workbench.readouts.ask import Asked, Outcome, Readouts, ask_all
 from workbench.readouts.ask_units import ask_in_units
 from workbench.results import table
 from workbench.runs import OpenRun
@@ -30,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 def sweep(
     subject: Subject | Sequence[Subject],
-    directions: Steering,
+    directions: Steering | str | Path,
     *,
-    readouts: Sequence[ReadoutLike],
-    doses: Sequence[float | int],
+    readouts: Readouts,
+    doses: float | int | Sequence[float | int],
     edit: str = "add",
     layers: Layers | None = None,
     unit: str = "raw",
@@ -41,7 +43,7 @@ def sweep(
     scope: str = "all",
     controls: int | str | Sequence[int | str] = RANDOM,
     shuffled: Directions | None = None,
-    baselines: Sequence[Baseline | Mapping[str, Any]] = (),
+    baselines: Baseline | Mapping[str, Any] | Sequence[Baseline | Mapping[str, Any]] = (),
     per_layer: str = "accumulate",
     calibration: ActivationsLike | None = None,
     match: ActivationsLike | None = None,
@@ -54,12 +56,15 @@ def sweep(
 
     Args:
         subject: the model under study, or several, one after another.
-        directions: every name in it is an arm of its own; for ``linear_map``, a map.
-        readouts: names, ``{name, **parameters}`` tables, or readout objects.
-        doses: strengths; a zero dose is added where it is missing, since every curve is compared
-            with its own zero.
+        directions: every name in it is an arm of its own; for ``linear_map``, a map. Or a file.
+        readouts: names, ``{name, **parameters}`` tables or readout objects, or one of them.
+        doses: strengths, or one; a zero dose is added where it is missing, since every curve is
+            compared with its own zero.
         edit: a registered edit, such as ``add``, ``ablate``, ``cap`` or ``linear_map``.
-        layers: one window of blocks edited together, or a list of windows.
+        layers: one window of blocks edited together, or a list of windows; one block; or ``all``
+            that the directions hold, edited together. By default what the fit chose
+            (``info["window"]``, else ``info["layer"]``), and where it chose nothing, as after
+            ``wb.fit``, all together.
         unit: ``raw``, ``norm`` or ``gap``; ``percentile`` for a cap, whose doses are then the
             percent of ``calibration`` beyond the threshold.
         gap: the natural gap, for ``unit="gap"`` and for the ``dose_gap`` column.
@@ -96,10 +101,14 @@ def sweep(
     """
     import pandas as pd
 
-    asked_for = [one if isinstance(one, Baseline) else _baseline(one) for one in baselines]
+    refuse_name(subject)
+    if isinstance(directions, str | Path):
+        directions = (open_map if edit == "linear_map" else open_directions)(directions)
+    told_of = several(baselines, Mapping, Baseline)
+    asked_for = [one if isinstance(one, Baseline) else _baseline(one) for one in told_of]
     design = Design(
-        doses, edit, layers, unit, gap, scope, controls, seed, thresholds, shuffled, asked_for,
-        per_layer, side, calibration, match,
+        numbers_of(doses, "doses"), edit, layers, unit, gap, scope, controls, seed, thresholds,
+        shuffled, asked_for, per_layer, side, calibration, match,
     )  # fmt: skip
     subjects = [subject] if isinstance(subject, Subject) else list(subject)
     if not subjects:
@@ -128,7 +137,7 @@ def sweep(
 def sweep_run(
     subject: Subject,
     directions: Steering,
-    readouts: Sequence[ReadoutLike],
+    readouts: Readouts,
     design: Design,
     run: OpenRun,
     *,
@@ -154,7 +163,7 @@ def sweep_run(
 
 
 def plan_sweep(
-    subject: Subject, directions: Steering, readouts: Sequence[ReadoutLike], design: Design
+    subject: Subject, directions: Steering, readouts: Readouts, design: Design
 ) -> list[str]:
     """Say what a sweep would run and what that costs beside the plain way, without a sweep.
 
@@ -169,10 +178,10 @@ def plan_sweep(
 
 
 def lay_out(
-    subject: Subject, directions: Steering, readouts: Sequence[ReadoutLike], design: Design
+    subject: Subject, directions: Steering, readouts: Readouts, design: Design
 ) -> tuple[Asked, list[Window]]:
     """Return what is asked and under which arms."""
-    if not readouts:
+    if isinstance(readouts, Sequence) and not readouts:
         raise ConfigError("no readouts; give at least one, such as readouts=['trust_game']")
     _say_other_scope(directions, design.scope)
     windows = design.windows(subject, directions)
