@@ -69,6 +69,7 @@ def study_of(tiny_folder, tmp_path, monkeypatch):
         ("doses", 'controls = ["rnd:3"]\ndoses', ["push", "'rnd:3'"]),
         ("doses", 'gap = { first = "MODEL", second = "@no", prompts = "claims" }\ndoses',
          ["push", "'@no'"]),
+        ("doses", 'shuffled = "runs/fit/no.safetensors"\ndoses', ["push", "no.safetensors"]),
         ('"statements"', '"statments"', ["acts", "Did you mean 'statements'"]),
         ('"statements"', '"statements"\nposition = "lst"', ["acts", "'lst'"]),
         ('"statements"', '"statements"\nsite = "resid"', ["acts", "'resid'", "resid_post"]),
@@ -188,8 +189,23 @@ def test_worlds_and_organisms_to_come_are_known_by_name(study_of, tmp_path):
         plan_study(study_of([("block = 64", "block = 512")], text=TRAINED))
     with pytest.raises(ConfigError, match=r"organism: '@corpus\.B' names no earlier stage"):
         plan_study(study_of([('["P", "A"]', '["P", "B"]'), (".A", ".B")], text=TRAINED))
+    with pytest.raises(ConfigError, match=r"organism: unknown prompt set 'corpus/chatt'"):
+        plan_study(study_of([("tokens", 'chat = "corpus/chatt"\ntokens')], text=TRAINED))
     with pytest.raises(ConfigError, match=r"told\[P-s1\]: unknown model 'P-s1'"):
         plan_study(study_of([('"P-s0"]', '"P-s1"]')], text=TRAINED))
+
+
+def test_what_rollouts_take_is_checked_before_there_is_an_organism_to_answer(study_of):
+    text = f"""{TRAINED}
+[[stage]]
+id = "own"
+verb = "rollout"
+model = "@organism.P"
+kind = "roles"
+take = {{ rolls = 2 }}
+"""
+    with pytest.raises(ConfigError, match=r"own: .*take of kind 'roles': unknown key 'rolls'"):
+        plan_study(study_of(text=text))
 
 
 def test_an_organism_s_folder_that_holds_another_run_is_found_beforehand(study_of, tmp_path):

@@ -15,6 +15,8 @@ from workbench.registry import EDITS, METHODS, READOUTS
 Ahead = Callable[[Any], bool]
 """Whether a setting refers to what is not there yet."""
 Lookup = Callable[[], Any]
+_FILES = ("documents", "dilute", "chat")
+"""What an organism is trained on."""
 Asked = dict[str, str]
 """What was found out about models so far: what is wrong with each, empty where nothing is."""
 
@@ -22,8 +24,8 @@ Asked = dict[str, str]
 def unknown_names(config: Config, ahead: Ahead, asked: Asked) -> list[str]:
     """Return what is wrong with the names in a verb's settings.
 
-    Looked up are models, prompt sets, readouts with their parameters, methods with theirs, recipes,
-    edits, scopes, controls, positions and sites.
+    Looked up are models, prompt sets, documents, readouts with their parameters, methods with
+    theirs, recipes, edits, scopes, controls, positions, sites and what rollouts take.
 
     Args:
         config: the settings.
@@ -40,7 +42,12 @@ def unknown_names(config: Config, ahead: Ahead, asked: Asked) -> list[str]:
 
 
 def _lookups(config: Config, ahead: Ahead, asked: Asked) -> Iterator[Lookup]:
+    from workbench_training.pair_fit import make_method
+    from workbench_training.pair_settings import PairFitConfig
+
+    from workbench.library import locate
     from workbench.pipelines.capping import CappingConfig
+    from workbench.pipelines.rollouts import RolloutConfig
 
     yield from _opened(config, ahead, asked)
     for readout in getattr(config, "readouts", None) or ():
@@ -57,8 +64,12 @@ def _lookups(config: Config, ahead: Ahead, asked: Asked) -> Iterator[Lookup]:
         yield partial(_fit, config)
     elif isinstance(config, settings.ApplyConfig):
         yield partial(_recipe, config.recipe)
-    elif hasattr(config, "method") and hasattr(config, "pairs"):
-        yield partial(_trained, config)
+    elif isinstance(config, RolloutConfig):
+        yield lambda: config.asked
+    elif isinstance(config, PairFitConfig):
+        yield partial(make_method, config)
+        if not ahead(config.pairs):
+            yield partial(locate, config.pairs)
 
 
 def _opened(config: Config, ahead: Ahead, asked: Asked) -> Iterator[Lookup]:
@@ -68,14 +79,15 @@ def _opened(config: Config, ahead: Ahead, asked: Asked) -> Iterator[Lookup]:
     model, adapter = (getattr(config, name, None) for name in ("model", "adapter"))
     if model and not ahead([model, adapter]):
         yield partial(_model, model, adapter, asked)
-    prompts = [getattr(config, "prompts", None)]
+    named = [getattr(config, name, None) for name in ("prompts", "conversations", *_FILES)]
+    prompts = [*named, *getattr(config, "data", {}).values()]
     gap = getattr(config, "gap", None)
     if gap is not None:
         prompts.append(gap.prompts)
         models = [name for side in gap.sides for name in side]
         yield from (partial(_model, name, None, asked) for name in models if not ahead(name))
     for source in prompts:
-        if source is not None and not ahead(source):
+        if isinstance(source, str | Mapping | list) and not ahead(source):  # else a count
             yield partial(sources, source)
 
 
@@ -160,9 +172,3 @@ def _recipe(name: str) -> None:
     from workbench.directions.recipe import read_recipe
 
     read_recipe(name)
-
-
-def _trained(config: Any) -> None:
-    from workbench_training.pair_fit import make_method
-
-    make_method(config)

@@ -69,6 +69,7 @@ def _examine(
     except WorkbenchError as error:
         return Planned(unit, done, reads, {}), [str(error)]
     wrong = unknown_names(config, outputs.ahead, outputs.asked)
+    wrong += _absent(unit, config, outputs)
     cost: Mapping[str, Any] = {}
     try:
         if not wrong and not ahead:
@@ -84,6 +85,18 @@ def _examine(
         wrong = [str(error)]
     done = done if done.status == "reused" else _to_come(unit, config, done, root)
     return Planned(unit, done, reads, cost), wrong
+
+
+def _absent(unit: Unit, config: Any, outputs: _Foreseen) -> list[str]:
+    """Say which files and folders a run names that neither are there nor will be."""
+    if not outputs.ahead(unit.settings):
+        return []  # all are looked into
+    try:
+        inputs = verb_of(unit.verb, unit.settings).inputs(config)
+    except WorkbenchError:
+        return []  # which it opens itself, and cannot yet
+    gone = [path for path in inputs if not path.exists() and not outputs.ahead(str(path))]
+    return [f"no input {str(path)!r}; give an existing path, or @ID of a stage" for path in gone]
 
 
 def _counts_without_inputs(unit: Unit, config: Any, outputs: _Foreseen) -> bool:
