@@ -68,6 +68,14 @@ def test_cache_fit_measure_and_list_from_the_shell(run, tiny_folder, statements,
     assert [line.split()[1] for line in out.splitlines()] == ["verb", "cache", "fit", "measure"]
     code, out, _ = run("show", fitted["path"])
     assert f"id: {fitted['id']}" in out
+    assert "nulls" in out
+    assert "null," not in out  # a setting that is not set
+    assert run("fit", cached["path"], "--recipe", "recipe.toml")[1].splitlines()[1:] == (
+        out.partition("found:\n")[2].partition("\nmodels:")[0].splitlines()
+    )
+    measured = next((tmp_path / "runs" / "measure").iterdir())
+    assert "over items" in run("show", measured)[1]
+    assert "items: 72" in run("show", cached["path"])[1]
     code, out, _ = run("verify", cached["path"])
     assert code == 0
     code, out, _ = run("pack", cached["path"], "packed.h5")

@@ -185,7 +185,9 @@ def test_the_virtual_view_shows_foreign_readers_the_same_and_nan_for_a_lost_shar
 def test_a_missing_shard_is_refused_with_its_rows_and_the_way_to_mend(tmp_path):
     write_store(tmp_path / "run" / "acts")
     (tmp_path / "run/acts/shards/000004-000008.h5").unlink()
-    with pytest.raises(FormatError, match=r"lacks 1 of 3 .*: rows 4-7 .*`workbench cache.*--out .*run"):
+    with pytest.raises(
+        FormatError, match=r"lacks 1 of 3 .*: rows 4-7 .*`workbench cache.*--out .*run"
+    ):
         open_activations(tmp_path / "run")
 
 

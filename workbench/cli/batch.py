@@ -162,7 +162,12 @@ def fit(
     flags |= {"pairs": pairs, "model": model, "span": span, "layers": blocks(layers)}
     flags["epochs"] = epochs
     data = settings_of(acts, {"acts" if model is None else "pairs": acts}, flags, options)
-    launch("fit", data, options, workers=number)
+    done = launch("fit", data, options, workers=number)
+    if done is not None and done.status != "part" and not options.as_json:
+        from workbench.pipelines.outcomes import fit_text
+
+        if told := fit_text(done.path):
+            line(told)
 
 
 @app.command()

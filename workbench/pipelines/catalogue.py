@@ -11,10 +11,10 @@ from workbench_training.corpora.registry import WRITERS
 
 from workbench.data import item_sets
 from workbench.errors import ConfigError, FormatError, unknown
-from workbench.pipelines import found
+from workbench.pipelines import outcomes
 from workbench.plain import as_json
 from workbench.registry import EDITS, ENGINES, METHODS, READOUTS, Registry
-from workbench.runs import first_line, kept_in, list_runs, read_result, read_run
+from workbench.runs import first_line, kept_in, list_runs
 from workbench.types import LayerEdit, Run
 
 Row = dict[str, Any]
@@ -67,9 +67,9 @@ def _described(root: Path) -> dict[str, Callable[[str], Row]]:
     return {
         **{kind: registered(registry) for kind, registry in REGISTRIES.items()},
         "recipe": _recipe,
-        "study": lambda name: found.study_named(name, root),
-        "prompts": found.prompts_named,
-        "organism": lambda name: found.organism_named(name, root),
+        "study": lambda name: outcomes.study_named(name, root),
+        "prompts": outcomes.prompts_named,
+        "organism": lambda name: outcomes.organism_named(name, root),
     }
 
 
@@ -210,13 +210,13 @@ def _path(path: Path) -> Row:
     if path.suffix == ".safetensors":
         return _safetensors(path)
     if path.suffix == ".parquet":
-        return found.table_row(path)
+        return outcomes.table_row(path)
     if path.suffix == ".h5" or (path / "manifest.json").exists():
         return _store(path)
     if (path / "run.json").exists():
-        return found.run_row(path, _store)
-    if (path / found.HEADLINE).exists():
-        return found.study_row(path)
+        return outcomes.run_row(path, _store)
+    if (path / outcomes.HEADLINE).exists():
+        return outcomes.study_row(path)
     if path.is_dir() and not list(path.glob("*.pt")):
         raise FormatError(f"{path} is neither a run folder nor a store, and holds no .pt files")
     return _foreign(path)
