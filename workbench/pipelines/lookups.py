@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from workbench.config import Config
 from workbench.errors import ConfigError, UnknownNameError, WorkbenchError, unknown
 from workbench.pipelines import settings
-from workbench.registry import EDITS, METHODS, READOUTS
+from workbench.registry import EDITS, METHODS, READOUTS, check_parameters
 
 Ahead = Callable[[Any], bool]
 """Whether a setting refers to what is not there yet."""
@@ -118,14 +117,8 @@ def _readout(readout: str | Mapping[str, Any], ahead: Ahead) -> None:
     params = {key: value for key, value in readout.items() if key != "name"}
     if not isinstance(readout.get("name"), str):
         raise ConfigError(f"readout {params!r} has no name; write {{ name = ..., ... }}")
-    taken = inspect.signature(READOUTS.factory(readout["name"]))
-    try:
-        taken.bind(**params)
-    except TypeError as error:
-        raise ConfigError(
-            f"readout {readout['name']!r} with {', '.join(params)}: {error}; it takes "
-            f"{', '.join(taken.parameters)}"
-        ) from None
+    name = readout["name"]
+    check_parameters(f"readout {name!r}", READOUTS.factory(name), params)
 
 
 def _steering(config: settings.SteerConfig) -> None:
