@@ -22,6 +22,7 @@ RANKS = {
     "workbench.linalg": 1,
     "workbench.stats": 1,
     "workbench.data": 1,
+    "workbench.progress": 2,
     "workbench.runs": 2,
     "workbench.cluster": 2,
     "workbench.results": 2,

@@ -27,6 +27,7 @@ from workbench.interventions import EditLog, Gap, Intervention, SavedInterventio
 from workbench.library import Source, open_prompts
 from workbench.models import read_checkpoint
 from workbench.models.embedded import cache_root
+from workbench.progress import Shown, shown
 from workbench.readouts.ask import Readouts, ask
 from workbench.registry import ENGINES
 from workbench.results import table
@@ -131,7 +132,7 @@ def capture(
     render: str = "auto",
     add_generation_prompt: bool | None = None,
     shard: str | tuple[int, int] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = True,
 ) -> Activations | dict[str, Activations]:
     """Read activations of every prompt, to memory or to a resumable store on disk.
 
@@ -149,26 +150,29 @@ def capture(
         render: ``bare`` or ``chat``; ``auto`` is bare for texts and chat for chats.
         add_generation_prompt: end a chat with the assistant's header.
         shard: ``i/n``: do share i of n of the store; several processes fill it side by side.
-        progress: called with (items done, items in all).
+        progress: a bar on stderr; False or None for none, or what is called with (items done, items
+            in all).
 
     Returns:
         The activations; with ``reads``, one for each, keyed by the read as text.
     """
     refuse_name(subject)
-    return activations.capture(
-        subject,
-        open_prompts(prompts),
-        layers=layers,
-        site=site,
-        position=position,
-        reads=reads,
-        out=out,
-        resume=resume,
-        render=render,
-        add_generation_prompt=add_generation_prompt,
-        shard=shard,
-        progress=progress,
-    )
+    opened = open_prompts(prompts)
+    with shown(progress, "capture") as report:
+        return activations.capture(
+            subject,
+            opened,
+            layers=layers,
+            site=site,
+            position=position,
+            reads=reads,
+            out=out,
+            resume=resume,
+            render=render,
+            add_generation_prompt=add_generation_prompt,
+            shard=shard,
+            progress=report,
+        )
 
 
 def fit(
@@ -254,15 +258,14 @@ def _opened(acts: Activations | str | Path) -> Activations:
     return activations.open_activations(acts) if isinstance(acts, str | Path) else acts
 
 
-def measure(
-    subject: Subject, readouts: Readouts, *, progress: Progress | None = None
-) -> pd.DataFrame:
+def measure(subject: Subject, readouts: Readouts, *, progress: Shown = True) -> pd.DataFrame:
     """Take readouts of a model as it is.
 
     Args:
         subject: the model under study.
         readouts: names, ``{name, **parameters}`` tables or readout objects, or one of them.
-        progress: called with (units done, units in all).
+        progress: a bar on stderr; False or None for none, or what is called with (units done, units
+            in all).
 
     Returns:
         One row for each measurement, with the columns of ``workbench.results.COLUMNS``.
@@ -271,7 +274,8 @@ def measure(
         UnknownNameError: no such readout.
     """
     refuse_name(subject)
-    (outcome,) = ask(subject, readouts, progress=progress)
+    with shown(progress, "measure") as report:
+        (outcome,) = ask(subject, readouts, progress=report)
     return table(outcome.measurements, subject=subject)
 
 
@@ -318,7 +322,7 @@ def gap(
     *,
     layers: Blocks | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Shown = True,
 ) -> Gap:
     """Measure the natural gap: how far two organisms lie apart along a direction.
 
@@ -332,7 +336,8 @@ def gap(
         layers: the window; by default what the fit chose, as in ``wb.sweep``, else all layers of
             ``directions``.
         force: return a gap that is under two standard errors.
-        progress: called with (subjects done, subjects in all).
+        progress: a bar on stderr; False or None for none, or what is called with (subjects done,
+            subjects in all).
 
     Returns:
         The gap in raw residual-stream units; its standard error is over seeds where both sides
@@ -352,18 +357,8 @@ def gap(
     if not all(sides):
         raise ValueError("a side of the gap has no subject; give one, or one for each seed")
     window = default_window(directions) if layers is None else blocks_of(layers, directions.layers)
-    total = sum(map(len, sides))
-    done = 0
-    scores: list[Float[ndarray, "s n"]] = []
-    for side in sides:
-        rows = []
-        for subject in side:
-            rows.append(_coordinates(directions, subject, prompts, window))
-            done += 1
-            if progress is not None:
-                progress(done, total)
-        _refuse_one_twice(side, rows)
-        scores.append(np.stack(rows))
+    with shown(progress, "gap") as report:
+        scores = _sides(directions, sides, prompts, window, report)
     names = [", ".join(dict.fromkeys(subject.ref.key for subject in side)) for side in sides]
     found = replace(_gap(scores[0], scores[1]), first=names[0], second=names[1])
     clear = abs(found.value) >= 2 * found.standard_error and found.value != 0  # no NaN is
@@ -375,6 +370,27 @@ def gap(
             'take unit = "norm", or more prompts or seeds (in Python force=True gives it anyway)'
         )
     return found
+
+
+def _sides(
+    directions: Directions,
+    sides: Sequence[Sequence[Subject]],
+    prompts: Source,
+    window: Sequence[int],
+    report: Progress | None,
+) -> list[Float[ndarray, "s n"]]:
+    """Return the coordinates of every subject of both sides, one row each."""
+    done, scores = 0, []
+    for side in sides:
+        rows = []
+        for subject in side:
+            rows.append(_coordinates(directions, subject, prompts, window))
+            done += 1
+            if report is not None:
+                report(done, sum(map(len, sides)))
+        _refuse_one_twice(side, rows)
+        scores.append(np.stack(rows))
+    return scores
 
 
 def _refuse_one_twice(side: Sequence[Subject], rows: Sequence[Float[ndarray, " n"]]) -> None:
@@ -398,7 +414,12 @@ def _coordinates(
     directions.model.refuse_other(subject.stamp, directions.label)
     directions.rows(window)
     acts = capture(
-        subject, prompts, layers=window, site=directions.site, position=directions.position
+        subject,
+        prompts,
+        layers=window,
+        site=directions.site,
+        position=directions.position,
+        progress=None,
     )
     assert isinstance(acts, Activations)
     return np.asarray(directions.select(window).project(acts)[0].mean(0, dtype=np.float64))

@@ -15,6 +15,7 @@ from workbench.errors import ConfigError
 from workbench.given import numbers_of, refuse_name, several
 from workbench.interventions import Gap
 from workbench.models.prompted import prompted
+from workbench.progress import Shown, shown
 from workbench.readouts.ask import Asked, Outcome, Readouts, ask_all
 from workbench.readouts.ask_units import ask_in_units
 from workbench.results import table
@@ -49,7 +50,7 @@ def sweep(
     match: ActivationsLike | None = None,
     side: str = "floor",
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Shown = True,
     **thresholds: Any,
 ) -> pd.DataFrame:
     """Measure behaviour at each dose of each direction, and of its controls in the same batches.
@@ -84,7 +85,8 @@ def sweep(
             engage exactly as often on these as the direction's own.
         side: of a cap in percentiles: ``floor`` or ``ceiling``.
         seed: of the random controls.
-        progress: called with (units done, units in all).
+        progress: a bar on stderr; False or None for none, or what is called with (units done, units
+            in all).
         thresholds: numbers of the edit, such as ``floor`` and ``ceiling`` of a cap; and
             ``keep_norm=True``, which restores the length of edited states.
 
@@ -99,8 +101,6 @@ def sweep(
         ConfigError: no doses, layers that the directions do not hold, a unit, control or
             thresholds that the edit does not have, or a subject or readout that stands twice.
     """
-    import pandas as pd
-
     refuse_name(subject)
     if isinstance(directions, str | Path):
         directions = (open_map if edit == "linear_map" else open_directions)(directions)
@@ -114,10 +114,23 @@ def sweep(
     if not subjects:
         raise ConfigError("no subject; give one model, or several")
     refuse_twice([f"{one.ref.key} (object {id(one):x})" for one in subjects], "subjects")
+    with shown(progress, "sweep") as report:
+        return _swept(subjects, directions, readouts, design, report)
+
+
+def _swept(
+    subjects: Sequence[Subject],
+    directions: Steering,
+    readouts: Readouts,
+    design: Design,
+    progress: Progress | None,
+) -> pd.DataFrame:
+    import pandas as pd
+
     frames = []
     for place, one in enumerate(subjects):
         asked, windows = lay_out(one, directions, readouts, design)
-        total = len(windows) + len(asked_for)
+        total = len(windows) + len(design.baselines)
         outcomes = [
             ask_all(
                 one,
@@ -127,10 +140,11 @@ def sweep(
             )
             for number, window in enumerate(windows)
         ]
-        told = [ask_all(told_to(one, b), Asked.of(told_to(one, b), readouts))[0] for b in asked_for]
-        frames.append(
-            tabulate(one, asked, windows, outcomes, list(zip(asked_for, told, strict=True)))
-        )
+        told = [
+            (other, ask_all(told_to(one, other), Asked.of(told_to(one, other), readouts))[0])
+            for other in design.baselines
+        ]
+        frames.append(tabulate(one, asked, windows, outcomes, told))
     return pd.concat(frames, ignore_index=True)
 
 
