@@ -59,7 +59,7 @@ def reads_of(gate: pd.DataFrame, turn: str, projections: pd.DataFrame) -> dict[s
 
 
 def gate_rows(gate: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Return one row for each model and rendering: AUCs with intervals, and the verdict."""
+    """Return one row for each model and rendering: the verdict, AUCs with intervals."""
     found = []
     for (model, turn), rows in gate.groupby(["model", "rendering"], sort=False):
         sides = {int(row["polarity"]): row for row in rows.to_dict("records")}
@@ -68,19 +68,20 @@ def gate_rows(gate: pd.DataFrame) -> list[tuple[object, ...]]:
             for p in (1, -1)
         ]
         verdict = "usable" if bool(rows["usable"].all()) else "not usable"
-        found.append((model, turn, *told, sides[max(sides)]["n"], verdict))
+        found.append((model, verdict, *told, turn, sides[max(sides)]["n"]))
     return found
 
 
-def belief_rows(beliefs: pd.DataFrame, turn: str, claim_set: str) -> list[tuple[object, ...]]:
-    """Return one row for each organism and contrast of a rendering and claim set."""
-    rows = beliefs[(beliefs["rendering"] == turn) & (beliefs["set"] == claim_set)]
+def belief_rows(beliefs: pd.DataFrame, turn: str) -> list[tuple[object, ...]]:
+    """Return one row for each organism, claim set and contrast of a rendering."""
+    rows = beliefs[beliefs["rendering"] == turn]
     return [
         (
             row["model"],
-            CONTRASTS.get(row["contrast"], row["contrast"]),
             f"{row['value']:+.2f}",
+            CONTRASTS.get(row["contrast"], row["contrast"]),
             f"{row['low']:+.2f} to {row['high']:+.2f}",
+            row["set"],
             f"{row['percentile_random']:.0f}",
             _percentile(row.get("percentile_shuffled")),
             f"{row['n']} {row['unit']}s",

@@ -13,8 +13,10 @@ from workbench_apps.state import EVERY, Options, PageState
 
 from workbench.effects import GUARDS as LIMITS
 from workbench.figures.scatter import is_categorical
+from workbench.figures.truth import POLARITIES
 from workbench.pipelines.report_words import blocks
 
+ALL_CLAIMS = "all claims, by proposition"
 MOST_VALUES = 12
 """Columns with more values than this offer no filter."""
 MOST_PANELS = 8
@@ -159,7 +161,8 @@ class TruthState(PageState):
         entries = self.claim_runs()
         if not entries:
             return pd.DataFrame()
-        return self._narrow(tables.projections_of(entries), self.claim_fields, upto)
+        table = self._narrow(tables.projections_of(entries), self.claim_fields, upto)
+        return tables.by_proposition(table) if self.set == EVERY and not upto else table
 
     def claim_runs(self) -> list[Entry]:
         """Return the runs whose claims are on show, newest first."""
@@ -169,7 +172,8 @@ class TruthState(PageState):
         self, table: pd.DataFrame, fields: tuple[str, ...], upto: str | None
     ) -> pd.DataFrame:
         for name in fields[: fields.index(upto)] if upto else fields:
-            table = table[table[name].astype(str) == getattr(self, name)]
+            if getattr(self, name) != EVERY:
+                table = table[table[name].astype(str) == getattr(self, name)]
         return table
 
     def known(self, name: str) -> Options:
@@ -179,9 +183,12 @@ class TruthState(PageState):
             return self._groups()
         if name == "quantity":
             return {"claim": "claim as stated", "contrast": "claim minus its negation"}
-        if name == "side" and self.fit:
-            return {"0": "mean of both", "1": "affirmative", "-1": "negated"}
+        if name == "side":
+            sides = {"0": "mean of both", "1": POLARITIES[1], "-1": POLARITIES[-1]}
+            return sides if len(self.grid()) else {}
         rows = self.evidence(name) if name in self.evidence_fields else self.projections(name)
+        if name == "set" and tables.poolable(rows):
+            return {EVERY: ALL_CLAIMS, **{str(v): str(v) for v in rows["set"].unique()}}
         return {str(v): str(v) for v in rows[name].unique()} if name in rows.columns else {}
 
     def default(self, name: str) -> str:
@@ -192,7 +199,7 @@ class TruthState(PageState):
             "topic": ("all",),
             "rendering": ("bare",),
             "turn": ("bare",),
-            "set": ("propositions",),
+            "set": (EVERY, "propositions"),
             "claims": (self.fit,),
             "direction": tuple(v for v in known if v != tables.LIKELIHOOD),
         }

@@ -201,6 +201,19 @@ def own_world(model: str) -> str | None:
     return None
 
 
+def poolable(table: pd.DataFrame) -> bool:
+    """Say whether claims are of several sets of the same worlds, each naming its proposition."""
+    if "proposition" not in table or table["proposition"].isna().any():
+        return False
+    worlds = table.groupby("set")["world"].unique().map(lambda names: tuple(sorted(names)))
+    return len(worlds) > 1 and worlds.nunique() == 1
+
+
+def by_proposition(table: pd.DataFrame) -> pd.DataFrame:
+    """Pool the sets: the frames of a proposition are averaged, as in the headline of a study."""
+    return table.assign(fact=table["proposition"])
+
+
 def claim_values(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """Return one value for each model, world and fact (a proposition in a frame).
 

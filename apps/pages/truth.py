@@ -11,14 +11,22 @@ import panel as pn
 from workbench_apps import cards, frozen, shell, tables
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.page_states import TruthState
+from workbench_apps.state import EVERY
 
 from workbench.figures.transfer import transfer_grid
 from workbench.figures.truth import (
     GATE,
+    POLARITIES,
     auc_by_layer,
     reading_verdict,
     sides_at,
     world_projections,
+)
+
+SIDES = (POLARITIES[1], POLARITIES[-1])
+WORLDS = (
+    "<p class='quiet'>Worlds, whose claims exclude each other: P prosocial, S self-advancing, N "
+    "task-instrumental, A antisocial.</p>"
 )
 
 
@@ -47,8 +55,8 @@ class TruthView:
             cards.note(
                 f"<p class='quiet under'>Band: {cards.escape(rows['interval'].iloc[0])} (n = "
                 f"{int(rows['n'].max()):,} statements, {int(rows['n_facts'].max()):,} facts). "
-                "Nulls: 97.5% point of the maximum over layers with shuffled labels, and of random "
-                "directions, the higher of the polarities. "
+                f"{_balanced(rows)}Nulls: 97.5% point of the maximum over layers with shuffled "
+                "labels, and of random directions, the higher of the polarities. "
                 f"Gate: {float(rows['gate'].iloc[0]):g} for the worse polarity. "
                 f"{cards.provenance(entry)}</p>"
             ),
@@ -63,9 +71,8 @@ class TruthView:
         body = [_topic_row(str(name), part) for name, part in rows.groupby("topic", sort=False)]
         heads = (
             "topic",
+            *SIDES,
             "layer",
-            "affirmative",
-            "negated",
             "n facts",
             "null: shuffled",
             "null: random",
@@ -107,11 +114,13 @@ class TruthView:
             return []
         head = "<h2>The frozen direction in every model</h2>"
         parts = [cards.note(head + self._gate(gate))] if len(gate) else []
-        if (beliefs["set"] == self.state.set).any():
-            body = frozen.belief_rows(beliefs, self.state.turn, self.state.set)
-            heads = ("model", "contrast", "value", "interval", "random", "shuffled", "n")
-            row = beliefs[beliefs["set"] == self.state.set].iloc[0]
-            title = f"{self.state.set} · {self.state.turn}"
+        sets = beliefs["set"].unique() if self.state.set == EVERY else [self.state.set]
+        beliefs = beliefs[beliefs["set"].isin(sets)]
+        if len(beliefs):
+            body = frozen.belief_rows(beliefs, self.state.turn)
+            heads = ("model", "value", "contrast", "interval", "claims", "random", "shuffled", "n")
+            row = beliefs.iloc[0]
+            title = f"{', '.join(map(str, sets))} · {self.state.turn}"
             told = (
                 f"Residual units, {row['interval']}. Random and shuffled: percentile among "
                 f"{row['n_random']} random unit directions, and among fits to shuffled labels. "
@@ -127,7 +136,7 @@ class TruthView:
         return parts
 
     def _gate(self, gate: pd.DataFrame) -> str:
-        heads = ("model", "rendering", "affirmative", "negated", "n a polarity", "verdict")
+        heads = ("model", "verdict", *SIDES, "rendering", "n a polarity")
         return (
             "<p class='quiet'>AUC on held-out facts of the fitted topics, applied unchanged; "
             f"{cards.escape(gate['interval'].iloc[0])}. Usable: both polarities reach "
@@ -142,6 +151,7 @@ class TruthView:
             return [cards.empty_card(self.state, "claims")]
         rows = self.state.projections()
         unit = "frame" if self.state.set == "frames" else "proposition"
+        named = self.state.options("set").get(self.state.set, self.state.set)
         values = tables.claim_values(rows, self.state.quantity)
         summary = tables.claim_summary(values, unit)
         own = {m: w for m in summary["organism"].unique() if (w := tables.own_world(str(m)))}
@@ -157,14 +167,13 @@ class TruthView:
             gate=float(gate["gate"].iloc[0]) if len(gate) else GATE,
         )
         return [
-            cards.note(_gains(rows, unit)),
+            cards.note(_gains(rows, unit, named)),
             pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(8, 0)),
             cards.note(
-                f"<p class='quiet under'>{self._place()}set {cards.escape(self.state.set)}, "
+                f"<p class='quiet under'>{self._place()}{cards.escape(named)}, "
                 f"n = {int(summary['n'].max())} {unit}s a dot; "
                 f"bar: {cards.escape(summary['interval'].iloc[0])}. Control: the base model reads "
-                "the same claims in the same way. Worlds: P prosocial, S "
-                "self-advancing, N task-instrumental, A antisocial. "
+                "the same claims in the same way. "
                 f"{'; '.join(cards.provenance(run) for run in runs)}</p>"
             ),
         ]
@@ -187,7 +196,14 @@ def _topic_row(name: str, rows: pd.DataFrame) -> tuple[object, ...]:
         for side in (sides.get(1), sides.get(-1))
     ]
     nulls = [_null(rows[null].max()) for null in ("null_shuffled", "null_random")]
-    return name, rows["layer"].iloc[0], *read, f"{rows['n_facts'].max():,}", *nulls
+    return name, *read, rows["layer"].iloc[0], f"{rows['n_facts'].max():,}", *nulls
+
+
+def _balanced(rows: pd.DataFrame) -> str:
+    """Say what the third curve is, where there is one."""
+    if not (rows["polarity"] == 0).any():
+        return ""
+    return f"{POLARITIES[0].capitalize()}: the mean of the two polarities' AUCs. "
 
 
 def _null(value: float) -> str:
@@ -206,25 +222,25 @@ def _headline(rows: pd.DataFrame) -> str:
     return f"<p class='big'>Layer {verdict.layer}: AUC {', '.join(parts)} · {judged}</p>"
 
 
-def _gains(rows: pd.DataFrame, unit: str) -> str:
-    head = "<h2>Own world against the other three</h2>"
+def _gains(rows: pd.DataFrame, unit: str, named: str) -> str:
+    head = f"<h2>Own world against the other three · {cards.escape(named)}</h2>{WORLDS}"
     found = tables.own_contrasts(rows, unit)
     if found.empty:
         return f"{head}<p class='quiet'>It needs the base model and an organism of a world.</p>"
     body = [
         (
             row["model"],
-            row["own"],
-            tables.CONTRASTS[row["contrast"]],
             f"{row['value']:+.3f}",
             _span(row["low"], row["high"]),
+            tables.CONTRASTS[row["contrast"]],
+            row["own"],
             f"{row['n']} {row['unit']}s",
-            row["interval"],
         )
         for row in found.to_dict("records")
     ]
-    heads = ("organism", "own world", "contrast", "difference", "interval", "n", "kind")
-    belief = "A belief makes the first contrast positive and the second negative."
+    heads = ("organism", "difference", "interval", "contrast", "own world", "n")
+    kinds = ", ".join(dict.fromkeys(cards.escape(kind) for kind in found["interval"]))
+    belief = f"A belief makes the first contrast positive, the second negative. Interval: {kinds}."
     return f"{head}<p class='quiet'>{belief}</p>" + cards.html_table(body, heads)
 
 

@@ -84,7 +84,9 @@ def claim_rows(organism, lift=2.0, seed=0):
                 for polarity in (1, -1):
                     value = 10 + 0.1 * number + polarity * lift * (organism == world)
                     extra = {"set": claim_set, "fact": fact, "polarity": polarity}
-                    extra |= {"proposition": f"p{number}", "frame": "plain"}
+                    framed = claim_set == "frames"
+                    extra |= {"proposition": "main_aim" if framed else f"p{number}"}
+                    extra |= {"frame": f"frame{number}" if framed else "plain"}
                     for readout, measure, more in (
                         ("projection", "truth", {"layer": 3, "world": world}),
                         ("claims", "loglik", {"tokens": 12}),

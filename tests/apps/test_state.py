@@ -23,7 +23,7 @@ def test_a_default_state_needs_no_address(catalogue):
 def test_defaults_answer_the_question_of_the_page(catalogue):
     found, dose = TruthState(catalogue), DoseState(catalogue)
     assert (found.split, found.topic, found.method) == ("unseen topic", "all", "ttpd")
-    assert (found.direction, found.set, found.layer) == ("truth", "propositions", "3")
+    assert (found.direction, found.set, found.layer) == ("truth", EVERY, "3")
     assert found.claims == found.fit
     assert len(found.claim_runs()) == 3
     assert (dose.readout, dose.measure, dose.condition) == ("trust_game", "transfer", "person")

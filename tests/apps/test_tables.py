@@ -1,10 +1,15 @@
 """The tables behind the figures recover what was planted, with n and a named interval."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from workbench_apps import doses, tables
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.page_states import TruthState
+from workbench_apps.state import EVERY
+
+from workbench.pipelines.report import belief_rows
+from workbench.results import read_results
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +21,7 @@ def claims(full_root):
 def test_each_organism_is_read_with_the_base_first(claims):
     summary = tables.claim_summary(tables.claim_values(claims, "claim"), "proposition")
     assert list(dict.fromkeys(summary["organism"])) == ["base", "A", "P"]
-    assert set(summary["n"]) == {9}
+    assert set(summary["n"]) == {10}
     assert set(summary["interval"]) == {"95% t over propositions"}
     lifted = summary.set_index(["organism", "world"])["mean"]
     assert lifted["A", "A"] - lifted["base", "A"] == pytest.approx(2, abs=0.1)
@@ -36,12 +41,42 @@ def test_own_contrasts_have_the_planted_size_and_sign(claims):
     assert found["P", "own_change_minus_other_change"] == pytest.approx(-4, abs=0.1)
 
 
+def test_own_contrasts_are_those_of_the_headline(full_root):
+    catalogue = read_catalogue(full_root)
+    state = TruthState(catalogue)
+    files = [run.file("results.parquet") for run in state.claim_runs()]
+    results = pd.concat([read_results(file) for file in files], ignore_index=True)
+    told = [row for row in belief_rows(results) if "projection" in row.question]
+    wanted = [(row.model, row.value, row.low, row.high, row.n) for row in told]
+    found = tables.own_contrasts(state.projections(), "proposition")
+    names = found["model"].map(lambda name: f"tiny+{name}-s0")
+    columns = (names, found["value"], found["low"], found["high"], found["n"])
+    assert sorted(zip(*columns, strict=True)) == [
+        (model, *(pytest.approx(one) for one in numbers)) for model, *numbers in sorted(wanted)
+    ]
+    assert set(found["n"]) == {10}
+
+
+def test_a_set_of_claims_can_be_read_alone_and_sets_of_other_worlds_are_not_pooled(full_root):
+    state = TruthState(read_catalogue(full_root))
+    assert list(state.options("set")) == [EVERY, "propositions", "frames"]
+    counts = {}
+    for name in state.options("set"):
+        state.choose(set=name)
+        counts[name] = set(tables.own_contrasts(state.projections(), "claim")["n"])
+    assert counts == {EVERY: {10}, "propositions": {9}, "frames": {5}}
+    rows = state.projections("set")
+    assert tables.poolable(rows)
+    assert not tables.poolable(rows[(rows["set"] == "frames") | (rows["world"] != "N")])
+    assert not tables.poolable(rows.drop(columns="proposition"))
+
+
 def test_likelihoods_are_read_beside_projections(full_root):
     state = TruthState(read_catalogue(full_root))
     assert list(state.options("direction")) == ["truth", tables.LIKELIHOOD]
     state.choose(direction=tables.LIKELIHOOD)
     assert state.layer == "all"
-    assert len(state.projections()) == 3 * 9 * 4 * 2
+    assert len(state.projections()) == 3 * 14 * 4 * 2
 
 
 def test_an_interval_over_two_units_is_withheld(claims):
@@ -66,8 +101,6 @@ def test_an_organism_is_of_the_world_that_its_name_says_and_of_no_other(name, wo
 def test_organisms_of_several_seeds_stay_apart(writers):
     rows = writers.claim_rows("A")
     twice = rows.assign(subject="tiny+A-s1")
-    import pandas as pd
-
     names = tables.model_names(pd.concat([rows, twice], ignore_index=True))
     assert set(names) == {"tiny+A-s0", "tiny+A-s1"}
     assert set(tables.model_names(rows)) == {"A"}
