@@ -11,7 +11,7 @@ from typing import Any
 
 import panel as pn
 import panel_material_ui as pmui
-from workbench_apps.catalogue import NEEDS, Entry
+from workbench_apps.catalogue import DOCS, NEEDS, PARTS, Entry
 from workbench_apps.looks import CARD_STYLES, NOTE_STYLES
 from workbench_apps.state import PageState
 
@@ -129,15 +129,29 @@ def error_card(place: str, error: Exception, reference: str) -> pn.viewable.View
 
 def empty_card(state: PageState, kind: str) -> pn.viewable.Viewable:
     """Say what would stand here and the command that makes it."""
-    what, command = NEEDS[kind]
     off = any(entry.problem for entry in state.catalogue.entries)
     counts = state.catalogue.counts()
     hint = f"<p>Here: {counts}; see the <a href='/'>overview</a>.</p>" if off else ""
     return note(
-        f"<div class='empty'><h2>Nothing to show yet</h2><p>Here would be {escape(what)}. "
-        f"Make it with:</p><pre><code>{escape(command)}</code></pre>"
+        f"<div class='empty'><h2>Nothing to show yet</h2>{making(state, kind)}"
         f"<p class='quiet'>Then reload this page.</p>{hint}</div>"
     )
+
+
+def making(state: PageState, kind: str) -> str:
+    """Say what would be here, the command that makes it, how long that takes, where to read on."""
+    need = (NEEDS | PARTS)[kind]
+    return (
+        f"<p>Here would be {escape(need.what)}. Make it with:</p>"
+        f"<pre><code>{escape(state.catalogue.command(kind))}</code></pre>"
+        f"<p class='quiet'>It takes {escape(need.takes)}. More in {docs_link(need.docs)}.</p>"
+    )
+
+
+def docs_link(name: str) -> str:
+    """Return a link to a page of the docs, or its name where they are not on this machine."""
+    shown = f"docs/{name}"
+    return f"<a href='/{shown}'>{shown}</a>" if (DOCS / name).exists() else shown
 
 
 def card(*parts: Any) -> pn.Column:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError
 from workbench.runs import list_runs
@@ -13,6 +14,7 @@ from workbench.types import Run
 ACTS = "acts"
 EVIDENCE = "evidence.parquet"
 RESULTS = "results.parquet"
+DIRECTIONS = "directions.safetensors"
 PROBED, TOLD = "probe.parquet", "probe.json"
 AXIS, COORDINATES, COSINES = "axis.safetensors", "coordinates.parquet", "cosines.parquet"
 ENGAGEMENT, DISPLACEMENT, BEHAVIOR = (
@@ -26,23 +28,73 @@ DEMO = "workbench run studies/demo.toml"
 PERSONAS = "workbench run studies/axis_smollm2.toml"
 EMOTION_STUDY = "workbench run studies/emotion_smollm2.toml"
 TRUST_STUDY = "workbench run studies/trust_smollm2.toml"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+"""Where the pages of the docs lie beside a checkout; a wheel has none."""
+
+
+class Need(NamedTuple):
+    """What a page draws from, and how it is made."""
+
+    what: str
+    commands: tuple[str, ...]
+    """Either will do."""
+    takes: str
+    docs: str
+    """A page below ``DOCS``."""
+
+
+MINUTES = "about {} minutes on two idle cores, downloads aside"
+FIVE, TEN = MINUTES.format(5), MINUTES.format(10)
+HOUR = "about an hour on two cores"
 NEEDS = {
-    "map": ("activations of a prompt set", f"{DEMO}  # or: workbench cache MODEL PROMPTS"),
-    "truth": ("evidence of a fitted direction", f"{DEMO}  # or: workbench fit ACTS"),
-    "claims": ("projections of the worlds' claims", DEMO),
-    "dose": (
+    "map": Need(
+        "activations of a prompt set", (DEMO, "workbench cache MODEL PROMPTS"), FIVE, "methods.md"
+    ),
+    "truth": Need(
+        "evidence of a fitted direction", (DEMO, "workbench fit ACTS"), FIVE, "methods.md"
+    ),
+    "claims": Need("projections of the worlds' claims", (DEMO,), FIVE, "methods.md"),
+    "dose": Need(
         "a dose sweep with random-direction controls",
-        f"{DEMO}  # or: workbench sweep SWEEP.toml",
+        (DEMO, "workbench sweep SWEEP.toml"),
+        FIVE,
+        "steering.md",
     ),
-    "probe": (
+    "probe": Need(
         "a checkpoint beside its base and known organisms",
-        "workbench probe MODEL --directions FILE --readout claims --known runs",
+        ("workbench probe MODEL --directions {directions} --readout claims --known {root}",),
+        "seconds to minutes, by the size of the model",
+        "steering.md",
     ),
-    "personas": ("roles and the Assistant Axis", PERSONAS),
-    "emotions": ("emotion vectors, and organisms along them", EMOTION_STUDY),
-    "trust": ("margins of trusting replies by dose and facet", TRUST_STUDY),
+    "personas": Need("roles and the Assistant Axis", (PERSONAS,), TEN, "personas.md"),
+    "emotions": Need(
+        "emotion vectors, and organisms along them", (EMOTION_STUDY,), HOUR, "emotions.md"
+    ),
+    "trust": Need("margins of trusting replies by dose and facet", (TRUST_STUDY,), TEN, "trust.md"),
 }
-"""What a page needs, in words, and the command that makes it."""
+"""What a page needs."""
+PARTS = {
+    "cosines": Need(
+        "the cosines of an organism's direction with every role and trait",
+        (PERSONAS, "workbench cosines"),
+        TEN,
+        "personas.md",
+    ),
+    "capping": Need(
+        "how often the cap acts in each organism, how far each lies from the reference, and what "
+        "its readouts become",
+        (PERSONAS, "workbench capping FILE.toml"),
+        TEN,
+        "capping.md",
+    ),
+    "profiles": Need(
+        "where organisms lie along each emotion",
+        (EMOTION_STUDY, "workbench profiles"),
+        HOUR,
+        "emotions.md",
+    ),
+}
+"""What a card needs beyond its page."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +173,22 @@ class Catalogue:
 
     def missing(self) -> list[tuple[str, str, str]]:
         """Return (kind, what is missing, the command that makes it) for every page."""
-        return [(kind, *need) for kind, need in NEEDS.items() if not self.usable(kind)]
+        return [
+            (kind, need.what, self.command(kind))
+            for kind, need in NEEDS.items()
+            if not self.usable(kind)
+        ]
+
+    def command(self, kind: str) -> str:
+        """Return the command that makes a kind of run below this root, and another that does."""
+        root = shlex.quote(str(self.root))
+        fits = [entry.file(DIRECTIONS) for entry in self.usable("truth")]
+        found = next((shlex.quote(str(path)) for path in fits if path), "FILE")
+        told = [
+            f"{command.format(root=root, directions=found)} --runs {root}"
+            for command in (NEEDS | PARTS)[kind].commands
+        ]
+        return "\n# or: ".join(told)
 
 
 def read_catalogue(root: Path) -> Catalogue:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import functools
+import html
 import logging
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 from tornado.httputil import HTTPServerRequest
 from tornado.routing import Matcher, Rule
 from tornado.web import RequestHandler
+from workbench_apps.catalogue import DOCS, NEEDS, PARTS
 
 from workbench.errors import WorkbenchError
 
@@ -45,6 +48,32 @@ class Refusal(RequestHandler):
         self.set_status(403)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"This explorer answers to {' and '.join(HOSTS[:2])} alone.\n")
+
+
+class Missing(RequestHandler):
+    """Answers an address that is none with the pages that there are."""
+
+    def prepare(self) -> None:
+        from workbench_apps.keys import PAGES
+
+        links = "".join(f"<li><a href='{path}'>{words}</a></li>" for path, words in PAGES)
+        self.set_status(404)
+        self.finish(
+            "<!DOCTYPE html><html lang='en'><meta charset='utf-8'>"
+            "<meta name='viewport' content='width=device-width'><title>No such page · Workbench"
+            "</title><style>:root { color-scheme: light dark } body { font: 16px/1.5 sans-serif; "
+            "max-width: 40em; margin: 2em auto; padding: 0 1em }</style><h1>No such page</h1>"
+            f"<p>The explorer has nothing at <code>{html.escape(self.request.path)}</code>. "
+            f"Back to the <a href='/'>overview</a>, or:</p><ul>{links}</ul></html>"
+        )
+
+
+class Docs(RequestHandler):
+    """Shows a page of the docs as the text that it is."""
+
+    def get(self, name: str) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish((DOCS / name).read_text(encoding="utf-8"))
 
 
 def serve(
@@ -113,6 +142,10 @@ def make_server(root: Path, port: int = 0, session_seconds: float = 30) -> Any:
     )
     application = server._tornado
     application.websocket_origins.update(f"{host}:{server.port}" for host in HOSTS)
+    application.settings["default_handler_class"] = Missing
+    named = {need.docs for need in (NEEDS | PARTS).values()}
+    if shown := [re.escape(name) for name in sorted(named) if (DOCS / name).exists()]:
+        application.add_handlers(".*", [(f"/docs/({'|'.join(shown)})", Docs)])
     application.default_router.rules.insert(0, Rule(OtherHost(), Refusal))
     return server
 

@@ -65,7 +65,14 @@ th, td { text-align: left; padding: 6px 16px 6px 0; white-space: nowrap; border-
   rgba(127, 127, 127, 0.25); font-variant-numeric: tabular-nums; }
 th { font-weight: 600; opacity: 0.8; }
 table.texts td { white-space: pre-wrap; min-width: 140px; vertical-align: top; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; container-type: scroll-state; scrollbar-width: thin; }
+.scroll::before { content: 'Scroll sideways for more \\2192'; display: none; font-size: 12px;
+  position: sticky; left: 0; opacity: 0.72; }
+@container scroll-state(scrollable: x) { .scroll::before { display: block; } }
+@media (max-width: 700px) {
+  th, td { white-space: normal; overflow-wrap: normal; padding-right: 10px; vertical-align: top; }
+  @supports not (container-type: scroll-state) { .scroll::before { display: block; } }
+}
 """
 
 TABLE_STYLES = ":host .tabulator { font-size: 13px; }"

@@ -265,6 +265,8 @@ class DoseState(PageState):
             return {v: _seeded(v, rows[rows["model"] == v]["subject"].nunique()) for v in found}
         if name == "layers":
             return {v: blocks(v) for v in found}
+        if name in ("measure", "condition") and (entry := self.catalogue.entry(self.run)):
+            found = doses.planned(entry, self.readout, found)
         many = name == "condition" and len(found) > 1
         return {v: v for v in found} | ({EVERY: "side by side"} if many else {})
 

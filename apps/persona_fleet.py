@@ -9,7 +9,7 @@ import pandas as pd
 import panel as pn
 from workbench_apps import cards, downloads
 from workbench_apps.capped import readouts_of, table_of
-from workbench_apps.catalogue import BEHAVIOR, DISPLACEMENT, ENGAGEMENT, PERSONAS
+from workbench_apps.catalogue import BEHAVIOR, DISPLACEMENT, ENGAGEMENT
 from workbench_apps.persona_state import PersonaState
 
 from workbench.effects.engagement import CONTRAST
@@ -37,13 +37,7 @@ class Fleet:
         head = "<h2>The cap over a fleet</h2>"
         entry = self.state.capped()
         if entry is None:
-            return [
-                cards.note(
-                    f"{head}<p>Here would be how often the cap acts in each organism, how far each "
-                    "lies from the reference, and what its readouts become. Make it with:</p>"
-                    f"<pre><code>{PERSONAS}  # or: workbench capping</code></pre>"
-                )
-            ]
+            return [cards.note(head + cards.making(self.state, "capping"))]
         theme = self.state.theme or "light"
         engagement = table_of(entry, ENGAGEMENT)
         figures = [

@@ -20,6 +20,13 @@ COLUMNS = (
     *("null", "null_name", "beyond_null", "nearest", "along", "left_out"),
 )
 """Those of ``workbench.pipelines.probe``, which cannot be had without torch."""
+UNITS = {
+    "claims.loglik": "mean log-likelihood a token (nats)",
+    "claims.choice": "probability of being chosen",
+    "trust_game.transfer": "dollars of ten sent",
+    "trust_game.expected_return": "dollars expected back",
+}
+"""What a readout's measure counts, in words."""
 
 
 def probe_of(entry: Entry) -> pd.DataFrame:

@@ -24,15 +24,15 @@ from workbench.figures.dose import (
 )
 from workbench.pipelines.report_words import at_blocks
 
-VERDICTS = ("condition", "slope", "interval", "random directions", "doses", "n", "verdict")
+VERDICTS = ("condition", "slope", "verdict", "interval", "random directions", "doses", "n")
 NUMBERS = (
-    *("condition", "arm", "dose", "mean", "interval", "n", "random directions", "mass", "guards"),
+    *("condition", "arm", "dose", "mean", "interval", "n", "random directions", "mass", "left out"),
     "invalid",
 )
 SAVED = (
     *("run", "readout", "measure", "model", "direction", "layers", "condition", "control", "dose"),
     *("mean", "low", "high", "interval", "n", "unit", "random_low", "random_high", "mass"),
-    *("guarded", "invalid"),
+    *("guarded", "left_out", "invalid"),
 )
 """Columns of the file; ``control`` is ``none`` for the direction itself."""
 CONTROLS = ("condition", "control", "what", "value", "interval", "n")
@@ -113,37 +113,56 @@ class DoseView:
         return curve.assign(guarded=kept.reindex(curve["dose"]).to_numpy(bool))
 
     def _verdicts(self) -> pd.DataFrame:
-        """Return the verdicts of the curves that share everything but the condition."""
-        return self.state.chosen(self.state.sweep().slopes, CURVES)
+        """Return the verdicts of the curves that share everything but the condition, in order."""
+        order = list(self.state.options("condition"))
+        found = self.state.chosen(self.state.sweep().slopes, CURVES)
+        return found.sort_values("condition", key=lambda names: names.map(order.index))
 
     def _headline(self, name: str) -> str:
-        measure = self.state.measure.replace("_", " ")
-        judged = self._verdicts()
-        row = judged[judged["condition"] == name].iloc[0]
+        found = self._verdicts()
+        row = found[found["condition"] == name].iloc[0].to_dict()
+        what = cards.escape(doses.measured(row))
+        left_out = f"left out: {cards.escape(self._left_out(name))}"
         if row["verdict"] == "not judged: no random directions":
             return (
-                f"<p class='big'>{cards.escape(name)}: {cards.escape(measure)} changes by "
-                f"{row['slope']:+.3g} a unit of dose</p><p class='warn'>No random directions in "
-                f"this run, so nothing says that the direction matters. Run <code>{DEMO}</code> or "
+                f"<p class='big'>{what} by {row['slope']:+.3g} {cards.escape(doses.per_dose(row))}"
+                "</p><p class='warn'>No random directions in "
+                f"this run, so nothing says that the direction matters. Run <code>"
+                f"{cards.escape(DEMO)} --runs {cards.escape(self.state.catalogue.root)}</code> or "
                 "sweep again with <code>controls = 10</code>.</p>"
             )
         if row["verdict"] == "not judged: no guarded dose":
             return (
-                f"<p class='big'>{cards.escape(name)}: {self._passing(name)} passes the guards, so "
-                "nothing is said of the slope</p>"
+                f"<p class='big'>{what}: nothing is said of a slope</p>"
+                f"<p>{_capital(left_out)}.</p>{self._others()}"
             )
         return (
-            f"<p class='big'>{cards.escape(name)}: {cards.escape(measure)} changes by "
-            f"{row['slope']:+.3g} {_bracket(row['low'], row['high'])} a unit of dose over "
-            f"{cards.escape(row['doses'])}; random directions: up to {row['band']:.3g}</p>"
-            f"<p>{cards.escape(row['verdict'].capitalize())}"
-            f"{_unguarded(int(row['n_unguarded']))}.</p>"
+            f"<p class='big'>{what} by {row['slope']:+.3g} "
+            f"{_bracket(row['low'], row['high'])} {cards.escape(doses.per_dose(row))}; "
+            f"random directions: up to {row['band']:.3g}</p>"
+            f"<p>{cards.escape(_capital(doses.judged(row)))}, "
+            f"n = {cards.counted(row['n'], row['unit'])}, over doses {cards.escape(row['doses'])}"
+            f"{f'; {left_out}' if row['n_unguarded'] else ''}.</p>"
+            f"{self._others()}"
         )
 
-    def _passing(self, name: str) -> str:
+    def _others(self) -> str:
+        """Say that there are other conditions, and where they are chosen."""
+        known = [name for name in self.state.options("condition") if name != EVERY]
+        if len(known) < 2 or self.state.condition == EVERY:
+            return ""
+        rest = ", ".join(name for name in known if name != self.state.condition)
+        return (
+            f"<p class='quiet'>1 of {len(known)} conditions; not on show: {cards.escape(rest)}. "
+            "Choose at the side, or have them side by side.</p>"
+        )
+
+    def _left_out(self, name: str) -> str:
+        """Say which of a condition's doses are left out, and why."""
         (rows,) = (rows for one, rows in self._parts() if one == name)
-        kept = doses.guarded_doses(self.state.sweep().changes, rows)
-        return "no dose but zero" if kept[0.0] else "no dose, not even zero,"
+        failed = doses.failures(self.state.sweep().rows, rows)
+        count = rows.loc[rows["control"] == "none", "dose"].nunique()
+        return doses.left_out(failed, count)
 
     def _legend(self, rows: pd.DataFrame) -> str:
         curve = doses.dose_curve(rows)
@@ -172,7 +191,7 @@ class DoseView:
         if controls:
             told = (
                 "<h2>Other controls</h2><p class='quiet'>Each beside the same zero dose; slopes "
-                "over the guarded doses of the direction itself.</p>"
+                "over those doses of the direction itself that are not left out.</p>"
             )
             parts.append(cards.note(told + cards.html_table(controls, CONTROLS), margin=BELOW))
         listed = cards.html_table([_line(row) for row in self.numbers().itertuples()], NUMBERS)
@@ -195,21 +214,16 @@ class DoseView:
         curve = doses.dose_curve(rows)
         arms = [curve.assign(control="none")[list(doses.ARMS)], doses.other_arms(rows)]
         found = pd.concat([arm for arm in arms if len(arm)], ignore_index=True)
-        told = doses.of_curve(self.state.sweep().changes, rows)
-        kept = {
-            (row["control"], _key(row["dose"])): bool(row["guarded"])
-            for row in told.to_dict("records")
-        }
-        keys = [
-            (arm, _key(dose)) for arm, dose in zip(found["control"], found["dose"], strict=True)
-        ]
+        failed = doses.failures(self.state.sweep().rows, rows)
+        pairs = zip(found["control"], found["dose"], strict=True)
+        why = [", ".join(failed.get((arm, doses.dose_key(dose)), ())) for arm, dose in pairs]
         drawn = doses.control_lines(rows, curve).groupby("dose")["mean"]
         steered = (found["control"] == "none") & (found["dose"] != 0)
         reach = {
             f"random_{end}": found["dose"].map(values).where(steered)
             for end, values in (("low", drawn.min()), ("high", drawn.max()))
         }
-        return found.assign(guarded=[kept[key] for key in keys], **reach)
+        return found.assign(guarded=[not one for one in why], left_out=why, **reach)
 
     def _verdict_lines(self) -> list[tuple[object, ...]]:
         lines: list[tuple[object, ...]] = []
@@ -221,7 +235,7 @@ class DoseView:
             n = f"{row['n']} {row['unit']}s"
             slope = "none" if pd.isna(row["slope"]) else f"{row['slope']:+.3g}"
             doses_kept = row["doses"] or "—"
-            lines.append((row["condition"], slope, span, reach, doses_kept, n, row["verdict"]))
+            lines.append((row["condition"], slope, doses.judged(row), span, reach, doses_kept, n))
         return lines
 
     def _control_lines(self) -> list[tuple[object, ...]]:
@@ -230,7 +244,7 @@ class DoseView:
         slopes = self.state.chosen(sweep.controls, CURVES)
         prompts = self.state.chosen(sweep.changes, CURVES)
         prompts = prompts[prompts["control"].str.startswith(doses.PROMPT)]
-        judged = (("slope a unit of dose", "slope", slopes), ("change", "change", prompts))
+        told = (("slope a unit of dose", "slope", slopes), ("change", "change", prompts))
         return [
             (
                 row["condition"],
@@ -240,7 +254,7 @@ class DoseView:
                 _span(row["low"], row["high"], "+.3g"),
                 f"{row['n']} {row['unit']}s",
             )
-            for what, column, table in judged
+            for what, column, table in told
             for row in table[table["condition"].isin(shown)].to_dict("records")
         ]
 
@@ -273,13 +287,8 @@ def _axis(curve: pd.DataFrame, unit: str) -> str:
     return " Beyond ±4 the axis is logarithmic."
 
 
-def _unguarded(count: int) -> str:
-    return f"; {count} dose{'s' if count > 1 else ''} left out by the guards" if count else ""
-
-
-def _key(dose: Any) -> float | None:
-    """A prompt has no dose, and NaN is not equal to itself."""
-    return None if pd.isna(dose) else float(dose)
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _arm(control: str) -> str:
@@ -297,7 +306,7 @@ def _line(row: Any) -> tuple[object, ...]:
         f"{row.n} {row.unit}s",
         null,
         mass,
-        "pass" if row.guarded else "fail",
+        row.left_out or "no",
     )
     return row.condition, _arm(str(row.control)), dose, *told, row.invalid or "none"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import panel as pn
 from workbench_apps import cards, downloads, emotions, shell
-from workbench_apps.catalogue import EMOTION_STUDY, read_catalogue
+from workbench_apps.catalogue import read_catalogue
 from workbench_apps.emotion_state import EmotionState
 from workbench_apps.emotion_text import OwnText
 
@@ -178,12 +178,7 @@ class EmotionView:
             return []
         head = "<h2>Profiles of organisms</h2>"
         if not self.state.profiles:
-            return [
-                cards.note(
-                    f"{head}<p>Here would be where organisms lie along each emotion. Make it with:"
-                    f"</p><pre><code>{EMOTION_STUDY}  # or: workbench profiles</code></pre>"
-                )
-            ]
+            return [cards.note(head + cards.making(self.state, "profiles"))]
         table = self.state.placed()
         run = self.state.profile_entry()
         assert run is not None, "the field is empty where there is no run"

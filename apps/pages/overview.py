@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from workbench_apps import cards, emotions, looks, personas, probed, shell, trusts
-from workbench_apps.catalogue import NEEDS, Catalogue, read_catalogue
+from workbench_apps import cards, doses, emotions, looks, personas, probed, shell, trusts
+from workbench_apps.catalogue import Catalogue, read_catalogue
 from workbench_apps.emotion_state import EmotionState
 from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
 from workbench_apps.persona_state import PersonaState
-from workbench_apps.state import PageState
+from workbench_apps.state import EVERY, PageState
 from workbench_apps.trust_state import TrustState
 
 from workbench.figures.truth import reading_verdict, sides_at
@@ -54,15 +54,17 @@ def _dose_fact(catalogue: Catalogue) -> str:
         return ""
     names = ("readout", "measure", "model", "direction", "layers")
     found = state.chosen(state.sweep().slopes, names)
-    row = found[found["condition"] == state.conditions()[0]].iloc[0]
-    measure = f"{state.measure.replace('_', ' ')}, {row['condition']}"
+    row = found[found["condition"] == state.conditions()[0]].iloc[0].to_dict()
+    named = [name for name in state.options("condition") if name != EVERY]
+    place = f" · {row['condition']}: 1 of {len(named)} conditions" if len(named) > 1 else ""
     if pd.isna(row["slope"]):
-        return f"{measure}: {row['verdict']}"
+        return f"{doses.measured(row)}: {doses.judged(row)}{place}"
     span = "" if pd.isna(row["low"]) else f" [{row['low']:+.3g}, {row['high']:+.3g}]"
-    null = "no random directions" if pd.isna(row["band"]) else f"random up to {row['band']:.3g}"
+    null = f"up to {row['band']:.3g}" if pd.notna(row["band"]) else "none in this run"
     return (
-        f"{measure}: {row['slope']:+.3g}{span} a unit of dose, {null}, "
-        f"n = {row['n']} {row['unit']}s: {row['verdict']}"
+        f"{doses.measured(row)} by {row['slope']:+.3g}{span} {doses.per_dose(row)} along "
+        f"{state.direction}; random directions: {null}; n = "
+        f"{cards.counted(row['n'], row['unit'])}: {doses.judged(row)}{place}"
     )
 
 
@@ -134,14 +136,8 @@ CARDS = (
 def _teaser(state: PageState, path: str, heading: str, kind: str, fact: Any) -> cards.Section:
     def draw() -> Sequence[Any]:
         found = fact(state.catalogue)
-        what, command = NEEDS[kind]
         link = f"{path}?theme={state.theme}" if state.theme else path
-        body = (
-            f"<p class='big'>{cards.escape(found)}</p>"
-            if found
-            else f"<p>Missing: {cards.escape(what)}</p>"
-            f"<pre><code>{cards.escape(command)}</code></pre>"
-        )
+        body = f"<p class='big'>{cards.escape(found)}</p>" if found else cards.making(state, kind)
         text = f"<h2><a href='{link}'>{heading}</a></h2>{body}"
         return [cards.note(text, dark=state.theme == "dark")]
 

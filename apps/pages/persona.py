@@ -10,7 +10,7 @@ import pandas as pd
 import panel as pn
 import panel_material_ui as pmui
 from workbench_apps import cards, downloads, personas, shell
-from workbench_apps.catalogue import PERSONAS, Entry, read_catalogue
+from workbench_apps.catalogue import Entry, read_catalogue
 from workbench_apps.persona_capped import Capped
 from workbench_apps.persona_drift import Drift
 from workbench_apps.persona_fleet import Fleet
@@ -102,13 +102,7 @@ class PersonaView:
             return []
         head = "<h2>A direction among roles and traits</h2>"
         if not self.state.direction:
-            return [
-                cards.note(
-                    f"{head}<p>Here would be the cosines of an organism's direction with every "
-                    "role and trait. Make them with:</p><pre><code>"
-                    f"{PERSONAS}  # or: workbench cosines</code></pre>"
-                )
-            ]
+            return [cards.note(head + cards.making(self.state, "cosines"))]
         rows = self.shown()
         if rows.empty:
             return [

@@ -15,12 +15,6 @@ from workbench_apps.page_states import ProbeState
 from workbench.figures.probe import known_distances, probe_changes
 
 BELOW = (16, 0, 0, 0)
-UNITS = {
-    "claims.loglik": "mean log-likelihood a token (nats)",
-    "claims.choice": "probability of being chosen",
-    "trust_game.transfer": "dollars of ten sent",
-    "trust_game.expected_return": "dollars expected back",
-}
 PANEL = {"width": "min(100%, 420px)", "flex": "1 1 420px", "max-width": "560px"}
 OWN = ("measure", "condition", "mean", "interval", "n")
 AGAINST = ("base", "change", "interval", "null")
@@ -127,7 +121,9 @@ class ProbeView:
 
     def _panel(self, rows: pd.DataFrame, kind: str) -> Any:
         name = str(rows["name"].iloc[0])
-        axis = "residual-stream units" if kind == "direction" else UNITS.get(name, "own units")
+        axis = (
+            "residual-stream units" if kind == "direction" else probed.UNITS.get(name, "own units")
+        )
         figure = probe_changes(rows, theme=self.state.theme or "light", title=name, axis=axis)
         return pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=0)
 

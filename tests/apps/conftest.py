@@ -56,6 +56,7 @@ class Served:
     def __init__(self, root, *options):
         module = [sys.executable, "-m", "workbench_apps.explorer"]
         command = [*module, str(root), "--port", "0", *options]
+        self.root = root
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.ready = threading.Event()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from workbench_apps import doses, tables
-from workbench_apps.catalogue import EVIDENCE, RESULTS, read_catalogue
+from workbench_apps.catalogue import DOCS, EVIDENCE, NEEDS, PARTS, RESULTS, read_catalogue
 
 from workbench.errors import ConfigError, FormatError, MismatchError
 
@@ -37,11 +37,26 @@ def test_what_is_missing_comes_with_a_command(tmp_path):
         "trust",
     ]
     *demo, (_, _, probe), (_, _, personas), (_, _, emotions), (_, _, trust) = missing
-    assert all("workbench run studies/demo.toml" in command for *_, command in demo)
-    assert probe.startswith("workbench probe MODEL")
-    assert personas == "workbench run studies/axis_smollm2.toml"
-    assert emotions == "workbench run studies/emotion_smollm2.toml"
-    assert trust == "workbench run studies/trust_smollm2.toml"
+    runs = f"--runs {tmp_path}"
+    assert all(f"workbench run studies/demo.toml {runs}" in command for *_, command in demo)
+    assert probe.startswith("workbench probe MODEL --directions FILE")
+    assert f"--known {tmp_path} {runs}" in probe
+    assert personas == f"workbench run studies/axis_smollm2.toml {runs}"
+    assert emotions == f"workbench run studies/emotion_smollm2.toml {runs}"
+    assert trust == f"workbench run studies/trust_smollm2.toml {runs}"
+
+
+def test_a_command_is_for_the_folder_that_is_open_and_the_fit_that_lies_there(writers, tmp_path):
+    root = tmp_path / "my runs"
+    fit = writers.write_fit(root)
+    (fit / "directions.safetensors").write_bytes(b"")
+    told = read_catalogue(root).command("probe")
+    assert f"--directions '{fit / 'directions.safetensors'}'" in told
+    assert told.endswith(f"--known '{root}' --runs '{root}'")
+
+
+def test_every_page_of_the_docs_that_is_named_is_there():
+    assert all((DOCS / need.docs).is_file() for need in (NEEDS | PARTS).values())
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"id": 3}', "[]", "\x00\x01"])

@@ -155,8 +155,34 @@ def test_several_directions_and_windows_are_chosen_one_at_a_time(tmp_path):
 @pytest.mark.thorough
 def test_where_not_even_zero_passes_the_page_says_so(tmp_path):
     view = DoseView(state_of(tmp_path, every_control().assign(mass=0.1)))
-    assert "no dose, not even zero, passes the guards" in view.curves()[0].object
-    assert "<td>none</td><td>withheld</td><td>—</td><td>—</td>" in rows_of(view)[0]
+    shown = view.curves()[0].object
+    assert "nothing is said of a slope" in shown
+    assert "Left out: 5 of 5 doses have an answer mass under 0.5." in shown
+    verdict = "<td>none</td><td>not judged: every dose but zero left out</td>"
+    assert f"{verdict}<td>withheld</td><td>—</td><td>—</td>" in rows_of(view)[0]
+
+
+@pytest.mark.thorough
+def test_a_dose_is_left_out_for_a_reason_that_is_told(tmp_path):
+    rows = every_control()
+    low = (rows["dose"].abs() == 2) & (rows["control"] == "none")
+    rows = rows.assign(mass=rows["mass"].mask(low, 0.4))
+    guard = rows[rows["control"] == "none"].assign(
+        readout="repetition", measure="repetition", mass=np.nan, value=0.1
+    )
+    guard["value"] = guard["value"].mask(guard["dose"] == 1, 0.9)
+    view = DoseView(state_of(tmp_path, pd.concat([rows, guard], ignore_index=True)))
+    told = "2 of 5 doses have an answer mass under 0.5 and 1 of 5 doses has a repetition over 0.5"
+    assert f"left out: {told}." in view.curves()[0].object
+    numbers = view.numbers()
+    own = numbers[numbers["control"] == "none"].set_index("dose")
+    assert own["left_out"].to_dict() == {
+        -2.0: "an answer mass under 0.5", -1.0: "", 0.0: "", 1.0: "a repetition over 0.5",
+        2.0: "an answer mass under 0.5",
+    }  # fmt: skip
+    changes = view.state.sweep().changes
+    kept = doses.guarded_doses(changes, view.state.rows())
+    assert own["guarded"].to_dict() == kept.to_dict()
 
 
 @pytest.mark.thorough

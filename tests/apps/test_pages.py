@@ -124,7 +124,7 @@ def test_dose_shows_the_controls_and_the_symlog_numbers(served, open_page):
 
 def test_dose_judges_the_guarded_doses_and_shows_replies_side_by_side(served, open_page):
     page = open_page(served.url + "/dose")
-    settled(page, "Beyond random directions; 2 doses left out by the guards.")
+    settled(page, "left out: 2 of 7 doses have an answer mass under 0.5")
     page.get_by_role("cell", name="-2, -1, 0, 1, 2", exact=True).first.wait_for()
     page.get_by_role("cell", name="An answer at 8.").first.wait_for()
     page.get_by_role("columnheader", name="truth +8 (random:0)").wait_for()
@@ -219,6 +219,27 @@ def test_a_phone_gets_a_closed_sidebar_and_no_sideways_scroll(
     fits_a_phone(page)
 
 
+@pytest.mark.parametrize(
+    ("path", "head"),
+    [("/truth", "difference"), ("/dose", "slope"), ("/dose", "verdict"), ("/probe", "mean")],
+)
+def test_a_phone_sees_what_was_found_and_that_a_table_scrolls(served, open_page, path, head):
+    page = open_page(served.url + path, phone=True)
+    box = page.get_by_role("columnheader", name=head, exact=True).first.bounding_box()
+    assert box["x"] + box["width"] <= 390
+    code = """them => them.map(it =>
+        [it.scrollWidth > it.clientWidth, getComputedStyle(it, '::before').display])"""
+    tables = page.locator(".scroll").evaluate_all(code)
+    assert tables
+    assert all(display == ("block" if cut else "none") for cut, display in tables)
+
+
+def test_a_wide_window_cuts_no_column_of_the_worlds(served, open_page):
+    page = open_page(served.url + "/truth")
+    table = page.locator(".scroll").filter(has_text="own world").first
+    assert table.evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
 def test_a_narrow_window_starts_with_the_sidebar_closed(served, open_page, no_sideways_scroll):
     page = open_page(served.url + "/map", width=390)
     page.get_by_role("heading", level=2).first.wait_for()
@@ -263,6 +284,11 @@ def test_an_empty_root_says_what_to_run(empty, open_page, path, words):
     settled(page, words)
     command = "workbench probe MODEL" if path == "/probe" else "workbench run studies/demo.toml"
     settled(page, command)
+    settled(page, f"--runs {empty.root}")
+    settled(page, "It takes")
+    link = page.locator("a[href^='/docs/']").first.get_attribute("href")
+    with urlopen(empty.url + link, timeout=20) as found:
+        assert found.read().startswith(b"# ")
 
 
 def test_a_broken_file_makes_one_card_and_the_rest_of_the_page_lives(
@@ -282,6 +308,16 @@ def test_a_sweep_without_controls_says_what_to_run(serve, writers, tmp_path, ope
     page = open_page(serve(tmp_path).url + "/dose")
     settled(page, "nothing says")
     settled(page, "controls = 10")
+
+
+def test_an_unknown_address_leads_back_to_the_pages(served, open_page):
+    with pytest.raises(HTTPError, match="404") as found:
+        urlopen(served.url + "/<b>x</b>", timeout=20)
+    shown = found.value.read().decode()
+    assert "No such page" in shown
+    assert "<b>x" not in shown
+    for target in ("/", "/dose", "/trust"):
+        assert f"href='{target}'" in shown
 
 
 def test_another_host_name_is_refused(served):

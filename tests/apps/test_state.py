@@ -5,7 +5,12 @@ import pytest
 from workbench_apps import cards, polygon
 from workbench_apps.catalogue import read_catalogue
 from workbench_apps.page_states import DoseState, MapState, ProbeState, TruthState
+from workbench_apps.pages import overview
+from workbench_apps.pages.dose import DoseView
 from workbench_apps.state import EVERY, parse_search
+
+from workbench.results import write_results
+from workbench.runs import open_run
 
 STATES = (MapState, TruthState, DoseState, ProbeState)
 TRIANGLE = "pca~2~0,0;1,0;0,1"
@@ -104,6 +109,27 @@ def test_states_of_an_empty_root_are_empty_and_whole(tmp_path):
         state = kind(catalogue)
         assert state.query() == {}
         assert all(getattr(state, name) in ("", "claim") for name in state.fields)
+
+
+def test_a_sweep_opens_on_the_condition_that_its_settings_name_first(writers, tmp_path):
+    readout = {"name": "trust_game", "measures": ["transfer"], "counterparts": ["device", "person"]}
+    config = {"model": "tiny", "readouts": [readout]}
+    with open_run("sweep", config, root=tmp_path) as run:
+        write_results(writers.sweep_rows(), run.path / "results.parquet", run=run.id)
+        run.finish({}, models=["tiny"])
+    state = DoseState(read_catalogue(tmp_path))
+    assert list(state.options("condition")) == ["device", "person", EVERY]
+    assert state.condition == "device"
+    fact = overview._dose_fact(state.catalogue)
+    assert fact.startswith("Dollars of ten sent (device) change by +0.")
+    assert "for each mean residual norm along truth; random directions: up to" in fact
+    assert fact.endswith("· device: 1 of 2 conditions")
+    table = DoseView(state).table()[0].object
+    assert table.index("<td>device</td>") < table.index("<td>person</td>")
+
+
+def test_the_side_of_the_grid_is_chosen_only_where_there_is_a_grid(catalogue):
+    assert TruthState(catalogue).options("side") == {}
 
 
 def test_a_broken_file_empties_its_own_fields_alone(writers, tmp_path):
