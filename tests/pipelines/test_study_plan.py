@@ -135,15 +135,19 @@ def test_a_plan_says_what_each_stage_reads_and_what_is_done(study_of, tmp_path):
     assert (truth.done.status, truth.cost["items"]) == ("planned", 40)
 
 
-def test_a_mistake_that_only_an_earlier_result_shows_is_named_once_it_is_there(study_of, tmp_path):
-    study = study_of([("acts = ", 'y = "lable"\nacts = '),
-                      ('"statements"', '{ path = "statements", first = 40 }')])  # fmt: skip
-    plan_study(study, root=tmp_path / "runs")
-    settings = dict(study.stage[0])
-    carry_out("cache", {k: v for k, v in settings.items() if k not in ("id", "verb")},
-              root=tmp_path / "runs")  # fmt: skip
-    with pytest.raises(ConfigError, match=r"truth: .*'lable'"):
-        plan_study(study, root=tmp_path / "runs")
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_column_that_no_prompt_has_is_named_before_and_after_they_are_cached(
+    study_of, tmp_path, cached
+):
+    few = ('"statements"', '{ path = "statements", first = 40 }')
+    if cached:
+        settings = {k: v for k, v in study_of([few]).stage[0].items() if k not in ("id", "verb")}
+        carry_out("cache", settings, root=tmp_path / "runs")
+    plan_study(study_of([few]), root=tmp_path / "runs")
+    for wrong in ('y = "lable"', 'groups = "lable"', "where = { lable = 1 }"):
+        study = study_of([("acts = ", f"{wrong}\nacts = "), few])
+        with pytest.raises(ConfigError, match=r"truth: .*'lable'"):
+            plan_study(study, root=tmp_path / "runs")
 
 
 TRAINED = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -165,3 +165,23 @@ def _recipe(name: str) -> None:
     from workbench.directions.recipe import read_recipe
 
     read_recipe(name)
+
+
+def absent_columns(config: Config, columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what is wrong with the columns that a fit names.
+
+    Args:
+        config: the settings; of another verb than a fit nothing is said.
+        columns: of stores that are not there yet, what their prompts have.
+    """
+    if not isinstance(config, settings.FitConfig) or config.acts not in columns:
+        return []
+    from workbench.pipelines.fitting import COLUMNS, gives_map, recipe_of
+
+    fit, there = recipe_of(config).fit, columns[config.acts]
+    own = [name for name in COLUMNS if getattr(config, name) is not None]
+    named = own if gives_map(config) else ["y", *(fit.model_fields_set & set(COLUMNS))]
+    wanted = {*(str(getattr(fit, name)) for name in named), *config.where}
+    return [
+        str(unknown("column of the prompts", name, there)) for name in sorted(wanted - {*there})
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.pipelines.lookups import unknown_names
+from workbench.pipelines.lookups import absent_columns, unknown_names
 from workbench.pipelines.study import AHEAD, Outputs, StudyConfig, Unit, expand, texts_of
 from workbench.pipelines.verb import Done
 from workbench.pipelines.verbs import RUNS, foresee_run, outline, place_of, read_settings, verb_of
@@ -70,6 +70,7 @@ def _examine(
         return Planned(unit, done, reads, {}), [str(error)]
     wrong = unknown_names(config, outputs.ahead, outputs.asked)
     wrong += _absent(unit, config, outputs)
+    wrong += [] if wrong else absent_columns(config, outputs.columns)
     cost: Mapping[str, Any] = {}
     try:
         if not wrong and not ahead:
@@ -84,6 +85,8 @@ def _examine(
     except WorkbenchError as error:
         wrong = [str(error)]
     done = done if done.status == "reused" else _to_come(unit, config, done, root)
+    if unit.verb == "cache" and "columns" in cost:
+        outputs.columns[str(done.path)] = ["id", "text", *cost["columns"]]
     return Planned(unit, done, reads, cost), wrong
 
 
@@ -123,6 +126,8 @@ class _Foreseen(Outputs):
     """About the references of the stage that is looked at."""
     asked: dict[str, str] = field(default_factory=dict)
     """Models that were looked up."""
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    """What prompts have, by the place of the store that is to come."""
 
     def begin(self, stage: str) -> None:
         """Turn to a stage."""
