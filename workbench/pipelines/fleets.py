@@ -106,7 +106,7 @@ def organism_rows(root: Path) -> list[Row]:
 
 
 def _planned(config: TrainConfig, root: Path, known: Mapping[str, float]) -> Row:
-    done = plan("train", config.model_dump(mode="json"), root=root)
+    done = plan("train", config.model_dump(mode="json"), root=root, force=True)
     each = config.block * config.batch_size * config.accumulation
     pace = known.get(_shape(config.model_dump(mode="json")))
     return {
