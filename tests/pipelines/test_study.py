@@ -334,7 +334,7 @@ def test_several_workers_share_the_units_of_all_stages_that_are_ready(tmp_path, 
     monkeypatch.setattr(studies, "abreast", abreast)
     monkeypatch.setattr(studies, "carry_out", carry_out)
     caches = [
-        {"id": name, "verb": "cache", "for": {"model": models}, "prompts": "claims"}
+        {"id": name, "verb": "cache", "for": {"model": models}, "prompts": "statements"}
         for name, models in (("a", ["m1", "m2"]), ("c", ["m3"]))
     ]
     fit = {"id": "b", "verb": "fit", "acts": "@a.m2", "recipe": "truth_lda"}
