@@ -336,7 +336,7 @@ def test_a_rerun_of_an_interrupted_run_says_that_it_resumes(
         assert run(*words)[0] == 130
     code, out, _ = run("list", "runs")
     assert "interrupted" in out
-    assert "the same command goes on" in out
+    assert "the same command begins anew" in out
     code, out, _ = run(*words, "--dry")
     assert out.splitlines()[0].endswith("resumes what an earlier run left")
     code, out, err = run(*words)

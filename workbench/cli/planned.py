@@ -90,7 +90,7 @@ def _runs(planned: Sequence[Planned], places: Collection[str]) -> Iterator[str]:
 def _cost(one: Planned) -> str:
     """Say what a run would cost, or why that is not known."""
     if one.done.status == "reused":
-        return f" from {one.done.path}"
+        return f"; in {one.done.path}"
     told = "; ".join(f"{_words(key)} {_value(value)}" for key, value in _set(one.cost).items())
     if told:
         return f"\n    {told}"
@@ -98,9 +98,9 @@ def _cost(one: Planned) -> str:
 
 
 def _set(settings: Any) -> Any:
-    """Leave out what is null or an empty table, in tables within tables too."""
+    """Leave out what is null or empty, in tables within tables too."""
     if isinstance(settings, Mapping):
-        return {key: _set(value) for key, value in settings.items() if value not in (None, {})}
+        return {key: _set(value) for key, value in settings.items() if value not in (None, {}, [])}
     return [_set(value) for value in settings] if isinstance(settings, list) else settings
 
 

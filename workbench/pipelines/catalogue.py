@@ -176,7 +176,8 @@ def _runs(root: Path) -> list[Row]:
 def _note(path: Path, run: Run) -> str:
     """Say in one line why a run is not done, and of one that was interrupted how to go on."""
     if run.status == "interrupted":
-        return f"the same command goes on; kept: {kept_in(path)}"
+        kept = kept_in(path)
+        return f"the same command goes on; kept: {kept}" if kept else "the same command begins anew"
     why = run.config.get("error") if run.status == "unreadable" else run.error
     return first_line(why)
 

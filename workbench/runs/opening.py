@@ -264,17 +264,19 @@ def describe_kept(folder: Path) -> str:
     old = read_run(folder)
     ended = {"running": "was interrupted", "failed": f"failed ({first_line(old.error)})"}
     how = ended.get(old.status, "lost outputs or had them damaged")
-    return f"the run of {old.started} {how}; kept: {kept_in(folder)}"
+    return (
+        f"the run of {old.started} {how}; kept: {kept_in(folder) or 'nothing, so it begins anew'}"
+    )
 
 
 def kept_in(folder: Path) -> str:
-    """Name what a run that has not ended left in its folder."""
+    """Name what a run that has not ended left in its folder; empty where that is nothing."""
     units = len(list((folder / UNITS).glob("*/*.npz")))
     parts = [f"{units} finished unit{'s' * (units != 1)} of work"] if units else []
     for name in entries(folder):
         count = len(_files(folder / name)) if (folder / name).is_dir() else 0
         parts.append(f"{name}/ with {count} file{'s' * (count != 1)}" if count else name)
-    return ", ".join(parts) or "nothing, so it begins anew"
+    return ", ".join(parts)
 
 
 def first_line(text: str | None) -> str:
