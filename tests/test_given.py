@@ -10,8 +10,9 @@ import pytest
 
 import workbench as wb
 from workbench.directions import Directions
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, FormatError
 from workbench.given import blocks_of, numbers_of, prompts_of, several
+from workbench.pipelines.catalogue import describe
 
 CHAT = [{"role": "user", "content": "say A"}]
 READOUT = {"name": "perplexity", "texts": {"path": "guard_texts", "first": 2}}
@@ -146,6 +147,35 @@ def test_one_block_or_read_is_captured_fitted_and_edited(tiny_subject, tmp_path)
         alone = tiny_subject.generate("A is", max_new_tokens=2)
     with wb.intervene(tiny_subject, [edit]):
         assert alone == tiny_subject.generate("A is", max_new_tokens=2)
+
+
+@pytest.mark.parametrize("opened", [wb.open_directions, wb.open_map, wb.load_intervention])
+def test_a_file_of_another_kind_is_called_what_it_is(opened, tmp_path):
+    path = tmp_path / "statements.jsonl"
+    path.write_text('{"text": "A is"}\n' * 9)
+    with pytest.raises(
+        FormatError, match=r"is a \.jsonl file, .* items are read by wb.read_prompts"
+    ):
+        opened(path)
+    damaged = path.rename(tmp_path / "truth.safetensors")
+    with pytest.raises(FormatError, match=r"is damaged or no safetensors file .* again"):
+        opened(damaged)
+
+
+def test_texts_where_names_of_sets_are_taken_are_told_how_to_be_given(tiny_subject):
+    with pytest.raises(wb.UnknownNameError, match=r"'hello'.*PromptSet\.from_records\("):
+        wb.capture(tiny_subject, ["hello", "there"])
+
+
+def test_an_edit_says_which_numbers_it_takes():
+    told = {name: describe(["edit", name])["parameters"] for name in ("cap", "rescale", "add")}
+    assert told["cap"] == (
+        "dose, floor = -inf, ceiling = inf, one of the two is needed, keep_norm = false"
+    )
+    assert told["rescale"] == "dose, factor, keep_norm = false"
+    assert (
+        told["add"] == describe(["edit", "linear_map"])["parameters"] == ("dose, keep_norm = false")
+    )
 
 
 @pytest.mark.parametrize("layers", ["14", "al", [1.5], ["1"], 1.5])

@@ -166,8 +166,18 @@ def test_what_is_no_results_file_is_refused_with_the_way_out(tmp_path):
     with pytest.raises(FormatError, match=r"results.parquet is damaged .* run again"):
         read_results(path)
     pd.DataFrame({"a": [1]}).to_parquet(path)
-    with pytest.raises(FormatError, match="format and version"):
+    with pytest.raises(FormatError, match=r"format and version"):
         read_results(path)
+
+
+def test_a_table_that_pandas_wrote_is_refused_with_the_function_that_writes_one(tmp_path):
+    frame = table([measured("a", 1.0)])
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(FormatError, match=r"a plain table.*results\.write_results\(table, path\)"):
+        read_results(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.raises(FormatError, match=r"t.csv is a .csv file, and a .parquet file is read"):
+        read_results(tmp_path / "t.csv")
 
 
 def test_the_version_1_fixture_always_opens():

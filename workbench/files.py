@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workbench.errors import WorkbenchError
+from workbench.errors import FormatError, WorkbenchError
 
 
 def write_bytes(path: Path, *content: bytes | memoryview) -> None:
@@ -113,6 +113,31 @@ def explain_os_error(error: OSError, path: Path, size: int | None = None) -> Wor
         f"cannot write {path}: {error.strerror or error}; give another "
         "folder (--out or --runs, in Python out)"
     )
+
+
+_OPENS = {
+    ".jsonl": "items are read by wb.read_prompts",
+    ".csv": "items are read by wb.read_prompts",
+    ".parquet": "tables are read by workbench.results.read_results, items by wb.read_prompts",
+    ".h5": "activations are opened by wb.open_activations",
+    ".pt": "vectors of other tools are read by wb.import_directions",
+    ".gguf": "vectors of other tools are read by wb.import_directions",
+}
+
+
+def unreadable(path: Path, suffix: str, error: object, remedy: str) -> FormatError:
+    """Return the error for a file that is no ``suffix`` file: damaged, or of another kind by name.
+
+    Args:
+        path: of the file.
+        suffix: what such files end in.
+        error: what its reader said.
+        remedy: what to do where it is damaged.
+    """
+    if path.suffix in ("", suffix):
+        return FormatError(f"{path} is damaged or no {suffix[1:]} file ({error}); {remedy}")
+    hint = _OPENS.get(path.suffix, "give another path")
+    return FormatError(f"{path} is a {path.suffix} file, and a {suffix} file is read here; {hint}")
 
 
 def free_bytes(path: Path) -> int:

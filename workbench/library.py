@@ -15,6 +15,10 @@ from workbench.errors import ConfigError, unknown
 from workbench.prompts import PromptSet, read_prompts
 from workbench.transcripts import FILE, is_transcripts, read_transcripts
 
+_OTHERWISE = (
+    "Or give the path of an existing file. A text of your own is no name: write texts into a .csv "
+    'or .jsonl file, or in Python give wb.PromptSet.from_records([{"text": "..."}, ...]).'
+)
 Source = str | Path | PromptSet | Mapping[str, Any] | Sequence[Any]
 
 
@@ -32,7 +36,7 @@ def locate(name: str | Path) -> Path:
     path = Path(os.path.expandvars(str(name))).expanduser()
     path = path / FILE if (path / FILE).is_file() else path
     if not path.is_file():
-        raise unknown("prompt set", str(name), sets, "Or give the path of an existing file.")
+        raise unknown("prompt set", str(name), sets, _OTHERWISE)
     return path
 
 

@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from workbench.errors import ConfigError, FormatError
-from workbench.files import make_folder, replacing
+from workbench.files import make_folder, replacing, unreadable
 from workbench.plain import as_json
 from workbench.stats import mean_interval, seed_mean
 from workbench.types import Measurement, Subject
@@ -201,13 +201,15 @@ def read_results(path: str | Path) -> pd.DataFrame:
         ) from None
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise FormatError(f"{file} is damaged ({reason}); delete it and run again") from None
+        raise unreadable(file, ".parquet", reason, "delete it and run again") from None
     marks = content.schema.metadata or {}
     found = tuple(marks.get(key, b"").decode() for key in (b"format", b"version"))
     if found != (FORMAT, VERSION):
+        told = f"has format and version {found}" if any(found) else "is a plain table, unmarked"
         raise FormatError(
-            f"{file} has format and version {found}, {(FORMAT, VERSION)} expected; give a "
-            "results.parquet of this version, or measure again"
+            f"{file} {told}; format and version {(FORMAT, VERSION)} expected. Write a table of "
+            "wb.sweep or wb.measure with workbench.results.write_results(table, path), or give a "
+            "results.parquet of this version"
         )
     if tuple(content.schema.names) != COLUMNS:
         raise FormatError(f"{file} lacks columns of a results table; measure again")

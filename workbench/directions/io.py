@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from workbench import __version__
 from workbench.directions.container import Directions
 from workbench.errors import ConfigError, FormatError
-from workbench.files import make_folder, write_bytes
+from workbench.files import make_folder, unreadable, write_bytes
 from workbench.plain import as_json
 from workbench.types import ModelStamp, ndarray
 
@@ -82,10 +82,8 @@ def open_directions(path: str | Path) -> Directions:
     try:
         tensors = load(data)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise FormatError(
-            f"{path} is damaged or no safetensors file ({error}); copy it again, "
-            "or fit the directions again"
-        ) from None
+        remedy = "copy it again, or fit the directions again"
+        raise unreadable(path, ".safetensors", error, remedy) from None
     header = _header(data)
     _check_kind(header, path)
     _check_digest(header, tensors, path)

@@ -18,7 +18,7 @@ from workbench import __version__
 from workbench.directions.io import LAYER_CONVENTION, read_json, read_text, split_info
 from workbench.directions.linear_map import OPERATION, LinearMap
 from workbench.errors import ConfigError, FormatError, WorkbenchError
-from workbench.files import make_folder, replacing
+from workbench.files import make_folder, replacing, unreadable
 from workbench.plain import as_json
 from workbench.types import ModelStamp, ndarray
 
@@ -89,10 +89,8 @@ def open_map(path: str | Path, *, layers: Sequence[int] | None = None) -> Linear
             names = set(file.keys())
             tensors = {n: file.get_tensor(n) for n in _wanted(names, chosen)}
     except (SafetensorError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{path} is damaged or no safetensors file ({error}); copy it again, "
-            "or fit the map again"
-        ) from None
+        remedy = "copy it again, or fit the map again"
+        raise unreadable(path, ".safetensors", error, remedy) from None
     _check_digests(read_json(header, "sha256", path, dict), tensors, path)
     return _assemble(header, tensors, stored, chosen, path)
 

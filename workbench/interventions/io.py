@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from workbench import __version__
 from workbench.errors import ConfigError, FormatError
-from workbench.files import make_folder, write_bytes
+from workbench.files import make_folder, unreadable, write_bytes
 from workbench.interventions.dose import Gap
 from workbench.interventions.intervention import Intervention
 from workbench.interventions.keep_norm import KeepNorm
@@ -120,9 +120,7 @@ def load_intervention(path: str | Path) -> SavedIntervention:
             header = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError) as error:
-        raise FormatError(
-            f"{path} is damaged or no safetensors file ({error}); copy or save it again"
-        ) from None
+        raise unreadable(path, ".safetensors", error, "copy or save it again") from None
     _check_header(header, tensors, path)
     try:
         model = ModelStamp(**json.loads(header["model"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from workbench.interventions.weights import SUBSPACE
+from workbench.interventions.weights import ARRAYS, SUBSPACE, parts_of
 
 Threshold = float | int | Mapping[int, float]
 """One number for every layer, or one by layer."""
@@ -27,6 +27,15 @@ def thresholds_of(
     """
     numbers = {**_DEFAULTS.get(edit, {}), **given}
     return {name: _by_layer(name, value, layers) for name, value in numbers.items()}
+
+
+def numbers_taken(edit: str) -> str:
+    """Say which numbers an edit takes from who steers or sweeps, with their defaults."""
+    defaults = _DEFAULTS.get(edit, {})
+    names = [name for name in parts_of(edit) or {} if name not in ARRAYS]
+    told = [f"{name} = {defaults[name]}" if name in defaults else name for name in names]
+    told += ["one of the two is needed"] if edit == "cap" else []
+    return ", ".join(["dose", *told, "keep_norm = false"])
 
 
 def refuse_no_band(edit: str, given: Mapping[str, object]) -> None:

@@ -19,6 +19,8 @@ Weights = Mapping[int, Mapping[str, ndarray]]
 MAP = "linear_map"
 SUBSPACE = "project_to_subspace"
 CENTER = "center"
+ARRAYS = ("W", "b", "left", "right", "basis", CENTER)
+"""What an edit takes from a map or directions, never from the caller."""
 
 
 def weights_of(
@@ -75,17 +77,23 @@ def _center(directions: DirectionsLike) -> Float[ndarray, "k l d"]:
     return np.asarray(center)
 
 
+def parts_of(edit: str) -> dict[str, inspect.Parameter] | None:
+    """Return what an edit takes beside direction and dose; None where it takes anything."""
+    parts = inspect.signature(type(EDITS.create(edit)).__call__).parameters.values()
+    if any(part.kind is part.VAR_KEYWORD for part in parts):
+        return None
+    return {part.name: part for part in parts if part.kind is part.KEYWORD_ONLY}
+
+
 def refuse_other_parts(edit: str, numbers: Mapping[str, Any], weights: Weights) -> None:
     """Check that an edit gets the numbers that it takes, all of them and no others.
 
     Raises:
         ValueError: one is missing, or is not the edit's.
     """
-    made = EDITS.create(edit)
-    parts = inspect.signature(type(made).__call__).parameters.values()
-    if any(part.kind is part.VAR_KEYWORD for part in parts):
+    named = parts_of(edit)
+    if named is None:
         return
-    named = {part.name: part for part in parts if part.kind is part.KEYWORD_ONLY}
     shared = {name for by_layer in weights.values() for name in by_layer}
     given = {*numbers, *shared}
     missing = [n for n, part in named.items() if part.default is part.empty and n not in given]

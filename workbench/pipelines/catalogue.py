@@ -27,6 +27,11 @@ REGISTRIES: dict[str, Registry[Any]] = {
 }
 
 
+def kinds_of(root: Path) -> list[str]:
+    """Return the kinds of things that can be listed."""
+    return list(_kinds(root))
+
+
 def rows_of(kind: str, root: Path) -> list[Row]:
     """Return one row for each thing of a kind.
 
@@ -196,11 +201,20 @@ def _registered(registry: Registry[Any], name: str) -> Row:
         told["gives"] = getattr(factory, "gives", "direction")
     return {
         "name": name,
-        "parameters": str(inspect.signature(factory)),
+        "parameters": _parameters(registry, name),
         **told,
         "about": inspect.getdoc(factory) or "",
         "file": f"{factory.__module__}",
     }
+
+
+def _parameters(registry: Registry[Any], name: str) -> str:
+    """Return the settings of a method or readout; of an edit, what who steers or sweeps gives."""
+    if registry is not EDITS:
+        return str(inspect.signature(registry.factory(name)))
+    from workbench.interventions.thresholds import numbers_taken
+
+    return numbers_taken(name)
 
 
 def _about(factory: Callable[..., Any]) -> str:
