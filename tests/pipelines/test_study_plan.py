@@ -222,7 +222,13 @@ def test_an_organism_s_folder_that_holds_another_run_is_found_beforehand(study_o
     plan_study(study, root=tmp_path / "runs", force=True)
 
 
-@pytest.mark.parametrize("name", sorted(shipped_studies()))
+SHIPPED = [
+    pytest.param(name, marks=[pytest.mark.thorough] * (name == "organisms_smollm2"))
+    for name in sorted(shipped_studies())
+]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_study_can_be_planned(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place in ("cities", "neg_cities", "sp_en_trans", "neg_sp_en_trans"):
