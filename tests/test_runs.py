@@ -573,6 +573,24 @@ def test_a_refusal_before_anything_is_written_leaves_no_folder(tmp_path, error):
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_a_refusal_in_the_folder_of_an_earlier_failure_leaves_none_either(tmp_path):
+    def refuse(folder, error):
+        with open_run("fit", CONFIG, out=folder) as run:
+            (run.path / ".units" / "abc").mkdir(parents=True, exist_ok=True)
+            raise error
+
+    with pytest.raises(ZeroDivisionError), open_run("fit", CONFIG, out=tmp_path / "a"):
+        raise ZeroDivisionError
+    with pytest.raises(ConfigError):
+        refuse(tmp_path / "a", ConfigError("no such column"))
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "mine").mkdir()
+    for _ in range(2):
+        with pytest.raises(ConfigError):
+            refuse(tmp_path / "mine", ConfigError("no such column"))
+        assert list((tmp_path / "mine").iterdir()) == []
+
+
 def test_a_refusal_after_something_was_written_is_kept_as_failed(tmp_path):
     run = fail(tmp_path, ConfigError("dose 3"))
     assert read_run(run.path).error == "ConfigError: dose 3"

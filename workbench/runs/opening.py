@@ -136,7 +136,7 @@ def open_run(
     with ExitStack() as held:
         with settling(folder):
             lock = _lock(folder, share, held)
-            made = not folder.exists()
+            made = not folder.exists() or (folder / MANIFEST).is_file()
             state = _join(folder, run) if lock is None else _settle(folder, run, force)
             kept = describe_kept(folder) if state == "resumed" and share is None else ""
             run = _begin(folder, run, alone=lock is not None, state=state)
@@ -174,12 +174,15 @@ def _begin(folder: Path, run: Run, *, alone: bool, state: str) -> Run:
 
 
 def _withdraw(folder: Path, opened: OpenRun, made: bool) -> bool:
-    """Leave no trace of a run that was refused before it wrote anything; say whether it was."""
+    """Leave no trace of a run that was refused before it wrote anything; say whether it was so.
+
+    ``made`` says whether the folder is there because of a run.
+    """
     if opened.state != "new" or opened.part is not None or _files(folder) != [folder / MANIFEST]:
         return False
-    (folder / MANIFEST).unlink()
-    if made:
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
+    if not made:  # the user's own, and empty
+        folder.mkdir()
     return True
 
 
