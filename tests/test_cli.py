@@ -257,7 +257,7 @@ def test_what_needs_no_model_does_not_wait_for_torch(words, tmp_path):
     [
         ("readouts=[]", ["readouts", "at least 1"]),
         ("readouts=[5]", ["readouts.0", "5"]),
-        ('readouts=[{name="projection"}]', ["projection", "missing", "directions"]),
+        ('readouts=[{name="projection"}]', ["projection", "needs its parameter", "directions"]),
         ('readouts=[{name="trust_game", frames=5}]', ["trust_game", "5"]),
         ('readouts=[{name="trust_game", frames="plains"}]', ["frame 'plains'", "plain"]),
         ('readouts=[{name="trust_game", items="statements.jsonl"}]', ["no column 'branch'"]),
