@@ -178,6 +178,31 @@ def test_an_edit_says_which_numbers_it_takes():
     )
 
 
+def test_a_keyword_that_nothing_reads_is_refused(tiny_subject):
+    for prompt in ("hello", CHAT):
+        with pytest.raises(ConfigError, match=r"max_tokens.*Did you mean 'max_new_tokens'"):
+            tiny_subject.generate(prompt, max_tokens=2)
+    own = directions(tiny_subject)
+    with pytest.raises(ValueError, match=r"add takes no dosee.*Did you mean 'dose'"):
+        wb.Intervention.add(own, dosee=2)
+    with pytest.raises(ConfigError, match=r"add takes no layer;.*Did you mean 'layers'"):
+        wb.sweep(tiny_subject, own, readouts=Length(), doses=1, layer=2)
+
+
+def test_nothing_to_ask_and_nothing_to_read_are_refused(tiny_subject):
+    with pytest.raises(ConfigError, match=r"no readouts; give at least one"):
+        wb.measure(tiny_subject, [])
+    own = directions(tiny_subject)
+    assert own.select(2).layers == (2,)
+    assert own.rows(2) == [1]
+
+
+@pytest.mark.parametrize("layers", [np.array([1, 2]), range(1, 3), (np.int64(1), 2), "all"])
+def test_blocks_come_in_any_collection(layers):
+    assert blocks_of(layers, (1, 2)) == (1, 2)
+    assert blocks_of(np.array([2]), (1, 2)) == blocks_of(np.int32(2), (1, 2)) == (2,)
+
+
 @pytest.mark.parametrize("layers", ["14", "al", [1.5], ["1"], 1.5])
 def test_what_is_no_block_is_refused(layers):
     with pytest.raises(ConfigError, match=r'give block indices such as .* or "all"'):
@@ -230,6 +255,8 @@ def test_slips_in_a_session_get_an_error_that_says_what_to_write(tmp_path):
         "wb.sweep(subject, truth, readouts='perplexity', doses='12')": "'12' is no number",
         "wb.sweep(subject, truth, readouts='perplexity', doses=None)": "doses = None",
         "wb.sweep(subject, truth, readouts=3, doses=1)": "readout 3; give a name",
+        "wb.PromptSet.from_records(['hello'])": "'hello' is no record; give a table",
+        "wb.capture(subject, 3)": "prompts = 3; give a prompt set",
     }
     told = subprocess.run(
         [sys.executable, "-c", SLIPS, str(Path(__file__).parent), str(tmp_path)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from operator import index
 from pathlib import Path
@@ -39,8 +40,10 @@ def blocks_of(layers: Any, known: Iterable[int]) -> tuple[int, ...]:
         if layers == ALL:
             return tuple(known)
         raise ConfigError(f"layers = {layers!r}; {_BLOCKS}")
+    with suppress(TypeError):  # an array has __index__ too, which only a scalar one answers
+        return (index(layers),)
     try:
-        return (index(layers),) if hasattr(layers, "__index__") else tuple(map(index, layers))
+        return tuple(map(index, layers))
     except TypeError as error:
         raise ConfigError(f"layers = {layers!r} ({error}); {_BLOCKS}") from None
 

@@ -63,6 +63,8 @@ def open_prompts(source: Source) -> PromptSet:
         return _read(locate(source))
     if isinstance(source, Mapping):
         return _table(source)
+    if not isinstance(source, Sequence):
+        raise ConfigError(f"prompts = {source!r:.80}; give a prompt set, its name or its file")
     return _join([open_prompts(part) for part in _listed(source)])
 
 

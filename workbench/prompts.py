@@ -102,6 +102,12 @@ class PromptSet:
         Raises:
             ConfigError: no rows, a missing key, duplicate ids, an empty text or a malformed chat.
         """
+        wrong = [one for one in records if not isinstance(one, Mapping)]
+        if wrong:
+            raise ConfigError(
+                f"{source}: {wrong[0]!r:.80} is no record; give a table for each row, as in "
+                '[{"text": "..."}, ...]'
+            )
         rows = [dict(record) for record in records]
         if not rows:
             raise ConfigError(f"{source}: no rows; a prompt set needs at least one")

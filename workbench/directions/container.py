@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from workbench.errors import ConfigError, MismatchError, unknown
+from workbench.given import Blocks, blocks_of
 from workbench.linalg import unit
 from workbench.types import ActivationsLike, ModelStamp, ndarray
 
@@ -72,31 +73,32 @@ class Directions:
         center = None if self.center is None else self.center[rows]
         return replace(self, names=wanted, vectors=self.vectors[rows], center=center)
 
-    def rows(self, layers: Sequence[int]) -> list[int]:
+    def rows(self, layers: Blocks) -> list[int]:
         """Return where the given layers stand in ``vectors``.
 
         Raises:
             ConfigError: a layer was not fitted.
         """
-        missing = [layer for layer in layers if layer not in self.layers]
+        chosen = blocks_of(layers, self.layers)
+        missing = [layer for layer in chosen if layer not in self.layers]
         if missing:
             raise ConfigError(
                 f"{self.label} holds no layer {missing[0]}; it holds layers "
                 f"{', '.join(map(str, self.layers))} (0-based block indices)"
             )
-        return [self.layers.index(layer) for layer in layers]
+        return [self.layers.index(layer) for layer in chosen]
 
     def at(self, layer: int) -> Float[ndarray, "k d"]:
         """Return the raw vectors of one layer."""
         return self.vectors[:, self.rows([layer])[0]]
 
-    def select(self, layers: Sequence[int]) -> Directions:
+    def select(self, layers: Blocks) -> Directions:
         """Keep the given layers, in that order, in ``info`` too."""
         rows = self.rows(layers)
         info = {k: v[rows] if isinstance(v, ndarray) else v for k, v in self.info.items()}
         return replace(
             self,
-            layers=tuple(layers),
+            layers=tuple(self.layers[row] for row in rows),
             vectors=self.vectors[:, rows],
             norms=None if self.norms is None else self.norms[rows],
             center=None if self.center is None else self.center[:, rows],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, meant
 from workbench.linalg import orthonormal, project
 from workbench.registry import EDITS
 from workbench.types import DirectionsLike, LinearMapLike, ndarray
@@ -19,6 +19,7 @@ Weights = Mapping[int, Mapping[str, ndarray]]
 MAP = "linear_map"
 SUBSPACE = "project_to_subspace"
 CENTER = "center"
+SETTINGS = ("layers", "dose", "unit", "scope", "name", "keep_norm", "centered")
 ARRAYS = ("W", "b", "left", "right", "basis", CENTER)
 """What an edit takes from a map or directions, never from the caller."""
 
@@ -102,4 +103,5 @@ def refuse_other_parts(edit: str, numbers: Mapping[str, Any], weights: Weights) 
     other = [name for name in numbers if name not in named]
     if other:
         takes = ", ".join(name for name in named if name not in shared) or "no such numbers"
-        raise ValueError(f"{edit} takes no {other[0]}; it takes {takes}")
+        guess = meant(other[0], [*named, *SETTINGS])
+        raise ValueError(f"{edit} takes no {other[0]}; it takes {takes}.{guess}")

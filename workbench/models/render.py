@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from workbench.errors import ConfigError, MismatchError, NoTemplateError
+from workbench.errors import ConfigError, MismatchError, NoTemplateError, meant
 from workbench.models.skeleton import Chat, Layout, Range, Skeleton, Turn, lay_out, read_skeleton
 from workbench.models.spans import remember_spans
 from workbench.types import Batch, Rendered
@@ -23,6 +23,11 @@ RESERVED = ("content", "header", "template")
 """Span names that no role may take."""
 
 
+OPTIONS = (
+    *("render", "system", "add_generation_prompt", "max_new_tokens", "temperature", "seed"),
+    *("batch_size", "num_beams", "enable_thinking"),
+)
+"""What may have been meant by a keyword that nothing reads."""
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -101,7 +106,10 @@ class ChatRenderer:
             raise ValueError(f"render = {render!r}; give auto, bare or chat")
         if isinstance(item, str) and render != "chat":
             if system is not None or add_generation_prompt or template_kwargs:
-                raise ConfigError("a bare text takes no system=, header or template keywords")
+                found = [f"; found {name}.{meant(name, OPTIONS)}" for name in template_kwargs]
+                raise ConfigError(
+                    "a bare text takes no system=, header or template keywords" + "".join(found[:1])
+                )
             return self._texts([item])[0]
         if render == "bare":
             raise ConfigError(
@@ -170,6 +178,7 @@ class ChatRenderer:
         self, chats: Sequence[Chat], headers: Sequence[bool], template_kwargs: Mapping[str, Any]
     ) -> list[Rendered]:
         kwargs = dict(template_kwargs)
+        self._refuse_unread(kwargs)
         if self.thinks:
             kwargs.setdefault("enable_thinking", False)
         if not getattr(self.tokenizer, "is_fast", False):
@@ -241,6 +250,15 @@ class ChatRenderer:
                 ) from error
 
         return write
+
+    def _refuse_unread(self, kwargs: Mapping[str, Any]) -> None:
+        """Refuse keywords that the template never reads, which would change nothing."""
+        for name in kwargs:
+            if name != "enable_thinking" and not re.search(rf"\b{name}\b", self._template()):
+                raise ConfigError(
+                    f"{name} is no keyword here, nor of the chat template, which never reads it; "
+                    f"leave it out.{meant(name, OPTIONS)}"
+                )
 
     def _template(self) -> str:
         try:

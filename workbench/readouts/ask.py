@@ -100,9 +100,11 @@ class Asked:
         """Make the readouts, or the one, and let them write their requests.
 
         Raises:
-            ConfigError: a readout that stands twice, whose items would count twice.
+            ConfigError: none, or a readout that stands twice, whose items would count twice.
         """
         readouts = several(readouts, Mapping, Readout)
+        if not readouts:
+            raise ConfigError("no readouts; give at least one, such as readouts=['trust_game']")
         refuse_twice([_told(readout) for readout in readouts], "readouts")
         made = tuple(make_readout(readout) for readout in readouts)
         asked = [_requests(readout, subject) for readout in made]

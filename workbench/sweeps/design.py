@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from workbench.directions.calibrate import matched
 from workbench.directions.layer_choice import default_window
 from workbench.directions.linear_map import LinearMap
 from workbench.engine.norms import residual_norms
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, meant
 from workbench.given import blocks_of
 from workbench.interventions import Gap, Intervention
 from workbench.interventions.site import refuse_other_site
@@ -168,7 +168,10 @@ class Design:
             raise ConfigError("a sweep needs at least one dose; give doses=[-1, 0, 1], say")
         numbers = [name for name in self.thresholds if name != "keep_norm"]
         if self.edit in ("add", "ablate") and numbers:
-            raise ConfigError(f"{self.edit} takes no {numbers[0]}; thresholds belong to cap")
+            guess = meant(numbers[0], [one.name for one in fields(self)])
+            raise ConfigError(
+                f"{self.edit} takes no {numbers[0]}; thresholds belong to cap.{guess}"
+            )
         if self.gap is not None and len(directions.names) > 1:
             raise ConfigError(
                 f"a gap is along one direction, found {len(directions.names)}: "

@@ -195,8 +195,6 @@ def lay_out(
     subject: Subject, directions: Steering, readouts: Readouts, design: Design
 ) -> tuple[Asked, list[Window]]:
     """Return what is asked and under which arms."""
-    if isinstance(readouts, Sequence) and not readouts:
-        raise ConfigError("no readouts; give at least one, such as readouts=['trust_game']")
     _say_other_scope(directions, design.scope)
     windows = design.windows(subject, directions)
     asked = watch(Asked.of(subject, readouts), windows, subject.width)
