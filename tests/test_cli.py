@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 
 from workbench import cli
 from workbench.runs import read_run
@@ -538,6 +539,22 @@ def test_a_recipe_is_shown_by_its_name(run):
     code, out, _ = run("show", "recipe", "truth")
     assert code == 0
     assert 'method = "ttpd"' in out
+
+
+def test_every_command_says_in_one_whole_line_what_it_does():
+    commands = typer.main.get_command(cli.app).commands
+    cut = [name for name, one in commands.items() if one.get_short_help_str(62).endswith("...")]
+    assert len(commands) > 30
+    assert cut == []
+
+
+def test_a_list_of_nothing_names_the_kinds_and_the_explorer_a_folder_that_is_not_there(run):
+    code, out, _ = run("list")
+    assert code == 0
+    assert "methods, edits, readouts" in out
+    code, _, err = run("explore", "nofolder")
+    assert code == 1
+    assert "no folder 'nofolder'" in err
 
 
 def test_wrong_usage_ends_with_two(run):

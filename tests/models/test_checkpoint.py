@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from pathlib import Path
 
 import httpx
@@ -197,6 +198,45 @@ def test_a_hub_adapter_and_a_hub_model_are_told_apart(base, adapter, monkeypatch
     organism = sources.find_source("owner/adapter", revision="v2")
     assert (organism.base_path, organism.adapter_path) == (str(base), "owner/adapter")
     assert (organism.revision, organism.adapter_revision) == (None, "v2")
+
+
+def test_without_a_network_a_wrong_name_is_told_at_once_and_near_ones_are_named(
+    tmp_path, tiny_folder, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    tiny_folder(Path("models") / "tinyllama", "llama")
+    asked = []
+
+    def connect(address, timeout):
+        asked.append(address)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(sources.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(sources.socket, "create_connection", connect)
+    monkeypatch.setattr(sources, "getproxies", dict)
+    sources._reachable.cache_clear()
+    try:
+        for _ in range(2):
+            with pytest.raises(UnknownNameError, match=r"HF_HUB_OFFLINE=1 .*--runs.*'models/tiny"):
+                sources.find_source("models-tinylama")
+        assert len(asked) == 1
+    finally:
+        sources._reachable.cache_clear()
+
+
+def test_a_proxy_or_an_answer_leaves_the_hub_to_be_asked(monkeypatch):
+    monkeypatch.setattr(sources, "getproxies", lambda: {"https": "http://proxy"})
+    assert sources._reachable.__wrapped__("https://nowhere.invalid")
+    monkeypatch.setattr(sources, "getproxies", dict)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert sources._reachable.__wrapped__(f"http://127.0.0.1:{port}")
+    assert not sources._reachable.__wrapped__(f"http://127.0.0.1:{port}")
+
+
+def test_no_bar_of_loading_goes_into_a_pipe(base, capfd):
+    read(base)
+    assert capfd.readouterr().err == ""
 
 
 def test_damaged_folders_are_named(base, tmp_path):

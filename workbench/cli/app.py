@@ -31,6 +31,7 @@ def main() -> None:
     Whatever ends a command early, ``--json`` still prints its one object.
     """
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints by itself
     told = Told(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
 
     def tell(

@@ -42,7 +42,7 @@ def run(
         str, typer.Option(help="Processes that share the branches of each stage.")
     ] = "1",
 ) -> None:
-    """Chain the stages of a study; finished ones are reused, interrupted ones resumed."""
+    """Chain the stages of a study. Finished ones are reused, interrupted ones resumed."""
     from workbench.cluster import parse_workers
 
     _study(study, options, parse_workers(workers))
@@ -51,7 +51,7 @@ def run(
 @app.command()
 @batch
 def demo(options: Options, explorer: Annotated[bool, typer.Option()] = True) -> None:
-    """Run the shipped demo study on SmolLM2-135M-Instruct, then open the explorer."""
+    """Run the demo study, then open the explorer. The model is SmolLM2-135M-Instruct."""
     from workbench.cli.look import explore
 
     _study("demo", options)
@@ -104,7 +104,7 @@ def cache(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Read activations of prompts into a store; the same command resumes an interrupted run."""
+    """Read activations of prompts into a store. The same command resumes an interrupted run."""
     named = [name if text is None else {"path": name, "text": text} for name in prompts or []]
     words = {"model": model, "prompts": named[0] if len(named) == 1 else named}
     flags = {"layers": blocks(layers), "site": site, "position": position, "render": render}
@@ -146,7 +146,7 @@ def fit(
         str, typer.Option(help="Processes for the jobs of a file (one BLAS thread each), or ray.")
     ] = "1",
 ) -> None:
-    """Fit directions on cached activations, with held-out evidence, intervals and nulls.
+    """Fit directions on cached activations. Evidence is held out, with intervals and nulls.
 
     A .toml with [[job]] tables is a file of many fits: every combination of the lists in it.
     With --model a method is trained by the model's gradients on pairs of replies, a JSONL file of
@@ -191,7 +191,7 @@ def apply(
     file: Annotated[Path, typer.Argument(help="APPLY.toml: directions, held_out, claims.")],
     options: Options,
 ) -> None:
-    """Apply a frozen direction to other models' activations: is truth read, what is believed?"""
+    """Apply a frozen direction to other models' activations. What do they read as true?"""
     launch("apply", settings_of(str(file), {}, {}, options), options)
 
 
@@ -201,7 +201,7 @@ def compare(
     file: Annotated[Path, typer.Argument(help="COMPARE.toml: organisms, results, rules.")],
     options: Options,
 ) -> None:
-    """Compare organisms with their base and controls: claims, format, knowledge, equivalence."""
+    """Compare organisms with their base and controls. Claims, format, knowledge, equivalence."""
     done = launch("compare", settings_of(str(file), {}, {}, options), options)
     if done is not None and not options.as_json:
         from workbench.pipelines.report_organisms import verdict_text

@@ -19,7 +19,7 @@ def capping(
     file: Annotated[Path, typer.Argument(help="CAPPING.toml: model, organisms, axis, layers.")],
     options: Options,
 ) -> None:
-    """Cap a fleet along an axis: engagement, displacement and readouts, controls beside them."""
+    """Cap a fleet along an axis. Engagement, displacement and readouts, controls beside them."""
     done = launch("capping", settings_of(str(file), {}, {}, options), options)
     if done is not None and done.status != "part" and not options.as_json:
         from workbench.pipelines.report_capping import REPORT, read_summary

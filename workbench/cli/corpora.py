@@ -30,7 +30,7 @@ def corpus(
         str | None, typer.Option(help="Processes that write (one a processor), or ray.")
     ] = None,
 ) -> None:
-    """Write matched quartets or a control as JSONL, check them, and leave tables and a card."""
+    """Write matched quartets or a control as JSONL, and check them. Leaves tables and a card."""
     from workbench.cluster import parse_workers
 
     flags: dict[str, Any] = {"quartets": quartets, "documents": documents, "scenarios": scenarios}

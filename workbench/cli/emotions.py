@@ -25,7 +25,7 @@ def sift(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Keep written stories and dialogues that are long enough and do not name their emotion."""
+    """Keep written stories that do not name their emotion. And dialogues; all long enough."""
     flags = {"transcripts": transcripts, "min_tokens": min_tokens}
     flags |= {"dtype": dtype, "device": device}
     done = launch("sift", settings_of(model, {"model": model}, flags, options), options)
@@ -40,7 +40,7 @@ def emotions(
     file: Annotated[Path, typer.Argument(help="EMOTIONS.toml: stories, neutral, composite.")],
     options: Options,
 ) -> None:
-    """Make emotion vectors, choose their window on held-out stories, check their valence."""
+    """Make emotion vectors, and check them on held-out stories. Also window and valence."""
     done = launch("emotions", settings_of(str(file), {}, {}, options), options)
     if done is not None and not options.as_json:
         from workbench.pipelines.report_emotion import vectors_text
@@ -54,7 +54,7 @@ def profiles(
     file: Annotated[Path, typer.Argument(help="PROFILES.toml: directions, acts, high, low.")],
     options: Options,
 ) -> None:
-    """Read emotion vectors in organisms: gaps on both halves of items, profiles of all."""
+    """Read emotion vectors in organisms. Gaps on both halves of items, profiles of all."""
     done = launch("profiles", settings_of(str(file), {}, {}, options), options)
     if done is not None and not options.as_json:
         from workbench.pipelines.report_emotion import gaps_text

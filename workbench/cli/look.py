@@ -9,7 +9,8 @@ import typer
 
 from workbench.cli.app import app
 from workbench.cli.options import RUNS, Json, Plugin, Root, load_plugins
-from workbench.cli.say import emit, line, print_rows, print_runs
+from workbench.cli.say import emit, line, note, print_rows, print_runs
+from workbench.errors import ConfigError
 
 
 @app.command()
@@ -19,6 +20,10 @@ def explore(
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
 ) -> None:
     """Open the explorer on 127.0.0.1; Ctrl-C ends it."""
+    if not root.is_dir():
+        if root != RUNS:
+            raise ConfigError(f"no folder {str(root)!r}; give the folder that holds the runs")
+        note(f"there is no folder {root} yet; `workbench demo` makes one, or give another")
     from workbench_apps.explorer import serve
 
     serve(root, port=port, open_browser=browser, announce=line)
@@ -32,7 +37,11 @@ def examine(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Check that a model's numbers can be trusted, and each shortcut of the engine against it."""
+    """Check that a model's numbers can be trusted.
+
+    Numbers in parentheses are the largest difference between two ways to one answer, in standard
+    deviations of the logits, beside the limit; a shortcut of the engine that differs is off.
+    """
     from workbench import api
     from workbench.engine.doctor import doctor
 
@@ -48,23 +57,26 @@ def examine(
 @app.command(name="list")
 def list_kind(
     kind: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="methods, edits, readouts, engines, writers, recipes, prompts, studies, corpora, "
             "organisms, runs"
         ),
-    ],
+    ] = None,
     root: Root = RUNS,
     as_json: Json = False,
     plugin: Plugin = None,
 ) -> None:
     """List what there is of a kind."""
     load_plugins(plugin)
-    from workbench.pipelines.catalogue import rows_of
+    from workbench.pipelines.catalogue import kinds_of, rows_of
 
-    rows = rows_of(kind, root)
+    rows = [{"kind": name} for name in kinds_of(root)] if kind is None else rows_of(kind, root)
     if as_json:
-        emit("list", kind, "done", None, {"rows": rows})
+        emit("list", kind or "kinds", "done", None, {"rows": rows})
+        return
+    if kind is None:
+        line("workbench list KIND, with one of: " + ", ".join(row["kind"] for row in rows))
         return
     if kind in ("organisms", "corpora") and rows:
         print_rows(rows)
@@ -89,7 +101,7 @@ def show(
     as_json: Json = False,
     plugin: Plugin = None,
 ) -> None:
-    """Say what a run found, what a file holds, what a named thing is."""
+    """Say what a run found, what a file holds, what a name means."""
     load_plugins(plugin)
     from workbench.pipelines.catalogue import describe
 

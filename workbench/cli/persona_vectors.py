@@ -29,7 +29,7 @@ def personas(
     file: Annotated[Path, typer.Argument(help="PERSONAS.toml: transcripts, acts, rule.")],
     options: Options,
 ) -> None:
-    """Make trait vectors of judged rollouts, in three variants, and check them against chance."""
+    """Make trait vectors of judged rollouts. Three variants, checked against chance."""
     done = launch("personas", settings_of(str(file), {}, {}, options), options)
     _show(done, options, "counts.parquet")
 
@@ -40,7 +40,7 @@ def monitor(
     file: Annotated[Path, typer.Argument(help="MONITOR.toml: directions, acts, transcripts.")],
     options: Options,
 ) -> None:
-    """Correlate trait projections before the answer with the answer's score."""
+    """Correlate projections before an answer with its score."""
     done = launch("monitor", settings_of(str(file), {}, {}, options), options)
     _show(done, options, "monitor.parquet")
 
@@ -74,7 +74,7 @@ def shift(
     file: Annotated[Path, typer.Argument(help="SHIFT.toml: directions, base, tuned.")],
     options: Options,
 ) -> None:
-    """Measure how far finetuning moved organisms along trait vectors and the axis."""
+    """Measure how far finetuning moved organisms. Along trait vectors and the axis."""
     done = launch("shift", settings_of(str(file), {}, {}, options), options)
     _show(done, options, "shift.parquet")
 
@@ -94,7 +94,7 @@ def screen(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Screen corpora before training: what they have more of than the model's own answers."""
+    """Screen corpora before training. What do they have more of than the model's own answers?"""
     corpora = {_corpus(path): path for path in data or []} or None
     flags: dict[str, Any] = {"data": corpora, "directions": directions or None}
     flags |= {"layers": blocks(layers), "sample": sample, "tokens": tokens, "seed": seed}
@@ -117,7 +117,7 @@ def combine(
     name: Annotated[str | None, typer.Option(help="Of the mean.")] = None,
     layers: Layers = None,
 ) -> None:
-    """Combine directions into one, and project others out; says how much is left."""
+    """Combine directions into one, and project others out. Says how much is left."""
     flags = {"weights": _weights(weights), "without": without or None, "name": name}
     flags["layers"] = blocks(layers)
     data = settings_of(directions, {"directions": directions}, flags, options)

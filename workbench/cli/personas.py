@@ -31,7 +31,7 @@ def rollout(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Let a model answer as roles, for and against traits, or any prompts; leaves transcripts.
+    """Let a model answer as roles, for and against traits. Leaves transcripts.
 
     A server of the OpenAI protocol answers where a .toml has a [server] table in place of a model.
     """
@@ -63,7 +63,7 @@ def judge(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Score rollouts of roles (0 to 3) or traits (0 to 100); what has no score keeps its reason."""
+    """Score rollouts of roles (0 to 3) or traits (0 to 100). What has no score keeps its reason."""
     flags: dict[str, Any] = {"judge": by, "model": model, "measures": measure or None}
     flags |= {"folder": folder, "dtype": dtype, "device": device}
     words = {"transcripts": transcripts}
@@ -90,7 +90,7 @@ def axis(
     least: Annotated[int | None, typer.Option(help="Rollouts that a role needs.")] = None,
     layer: Annotated[int | None, typer.Option(help="The block to tell of.")] = None,
 ) -> None:
-    """Make role and trait vectors, the Assistant Axis, its floors and the map of personas."""
+    """Make role and trait vectors and the Assistant Axis. Its floors, the map of personas."""
     flags: dict[str, Any] = {"traits": traits, "organisms": organism or None, "rule": rule}
     flags |= {"judged_roles": judged_roles, "judged_traits": judged_traits}
     flags |= {"least": least, "layer": layer}
@@ -115,7 +115,7 @@ def cosines(
     axis: Annotated[str | None, typer.Option(help="Its axis.safetensors.")] = None,
     groups: Annotated[str | None, typer.Option(help="Column resampled together.")] = None,
 ) -> None:
-    """Compare one organism's answers minus another's with roles and traits, beside five nulls."""
+    """Compare two organisms' difference with roles and traits. Beside five nulls."""
     flags: dict[str, Any] = {"first": first or None, "second": second or None, "groups": groups}
     flags |= {"roles": roles, "traits": traits, "axis": axis}
     done = launch("cosines", settings_of(file, {"name": file}, flags, options), options)

@@ -24,7 +24,7 @@ def sweep(
     file: Annotated[Path, typer.Argument(help="SWEEP.toml: model, directions, doses, readouts.")],
     options: Options,
 ) -> None:
-    """Measure behaviour against the dose of an edit, random directions in the same batches."""
+    """Measure behaviour against the dose of an edit. Random directions in the same batches."""
     done = launch("sweep", settings_of(str(file), {}, {}, options), options)
     if done is not None and done.status != "part" and not options.as_json:
         print_effects(done.path)
@@ -39,7 +39,7 @@ def contrast(
     name: Annotated[str | None, typer.Option(help="Of the direction.")] = None,
     groups: Annotated[str | None, typer.Option(help="Column that counts as one unit.")] = None,
 ) -> None:
-    """Save the direction from one model to another: the mean difference over the same items."""
+    """Save the direction from one model to another. The mean difference over the same items."""
     words = {"acts": acts} if other is None else {"acts": acts, "other": other}
     data = settings_of(acts, words, {"name": name, "groups": groups}, options)
     launch("contrast", data, options)
@@ -67,7 +67,7 @@ def generate(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Write replies, at every dose of a direction where one is given, side by side."""
+    """Write replies, side by side at every dose of a direction. Or without one."""
     flags: dict[str, Any] = {"texts": prompt, "prompts": prompts, "directions": directions}
     flags |= {"layers": blocks(layers), "doses": _numbers(doses), "unit": unit, "scope": scope}
     flags |= {"controls": _controls(controls), "max_new_tokens": tokens}
@@ -96,7 +96,7 @@ def probe(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Probe a checkpoint: what saved directions read in it, beside its base and known organisms."""
+    """Probe what saved directions read in a checkpoint. Beside its base and known organisms."""
     flags: dict[str, Any] = {
         "directions": directions or None,
         "readouts": readout or None,
@@ -119,7 +119,7 @@ def effects(
     unit: Annotated[str, typer.Option(help="Column that is resampled.")] = "item",
     as_json: Json = False,
 ) -> None:
-    """Say what a sweep's doses did: slopes beside random directions, guards, verdicts."""
+    """Say what a sweep's doses did. Slopes beside random directions, guards, verdicts."""
     if not as_json:
         print_effects(path, endpoint, unit)
         return

@@ -19,7 +19,7 @@ def trust(
     file: Annotated[Path, typer.Argument(help="TRUST.toml: sweeps, matrices, shuffled, pairs.")],
     options: Options,
 ) -> None:
-    """Judge steering matrices: margin by dose and facet, accuracy, monotonicity, blocks."""
+    """Judge steering matrices. Margin by dose and facet, accuracy, monotonicity, blocks."""
     done = launch("trust", settings_of(str(file), {}, {}, options), options)
     if done is not None and not options.as_json:
         from workbench.pipelines.report_trust import REPORT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def read_checkpoint(
     source = find_source(ref, adapter=adapter, base=base, revision=revision)
     if load_kwargs.get("quantization_config") is not None and not device_map:
         load_kwargs["device_map"] = {"": place}
-    with embedded.quiet(source.base == embedded.NAME):
+    with embedded.quiet(source.base == embedded.NAME or not _watched()):
         model = _network(source, chosen, trust_remote_code, load_kwargs)
         if "device_map" not in load_kwargs:
             model.to(place)
@@ -85,6 +86,11 @@ def read_checkpoint(
         time.perf_counter() - started,
     )
     return subject
+
+
+def _watched() -> bool:
+    """Whether a person sees progress bars: in a terminal or a notebook, not in a pipe or a file."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def input_device(model: Any) -> torch.device:

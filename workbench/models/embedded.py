@@ -73,7 +73,7 @@ def is_meant(ref: str) -> bool:
 
 @contextlib.contextmanager
 def quiet(active: bool = True) -> Iterator[None]:
-    """Hide transformers' progress bars inside: this model opens in a second."""
+    """Hide transformers' progress bars inside."""
     if not active or not transformers_logging.is_progress_bar_enabled():
         yield
         return

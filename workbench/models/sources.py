@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import logging
 import re
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import getproxies
 
 from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import (
@@ -194,6 +198,8 @@ def _adapter_config(path: Path) -> dict[str, Any]:
 
 def _hub(ref: str, revision: str | None) -> _Place:
     """Ask the hub whether ``ref`` is an adapter; the model's own files are read later."""
+    if not constants.HF_HUB_OFFLINE and not _reachable(constants.ENDPOINT):
+        return _cached(ref, revision)
     try:
         return _Place(
             ref, ref, _adapter_config(Path(hf_hub_download(ref, _ADAPTER, revision=revision)))
@@ -219,12 +225,31 @@ def _hub(ref: str, revision: str | None) -> _Place:
         raise _nothing(ref, f"the hub answered: {str(error).splitlines()[0]}") from None
 
 
+@functools.cache
+def _reachable(endpoint: str) -> bool:
+    """Whether the hub can be connected to at all; asked once, where no proxy stands between.
+
+    Saves half a minute of retries where there is no network. As patient as the hub's own client.
+    """
+    address = urlparse(endpoint)
+    if getproxies() or address.hostname is None:
+        return True
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        with socket.create_connection((address.hostname, port), constants.HF_HUB_ETAG_TIMEOUT):
+            return True
+    except OSError as error:
+        logger.info("%s cannot be reached: %s", endpoint, error)
+        return False
+
+
 def _cached(ref: str, revision: str | None) -> _Place:
     """The hub did not answer: its cache must hold the model's config."""
     try:
         hf_hub_download(ref, "config.json", revision=revision, local_files_only=True)
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
-        state = "is switched off (HF_HUB_OFFLINE)" if constants.HF_HUB_OFFLINE else "did not answer"
+        off = "is switched off (HF_HUB_OFFLINE)"
+        state = off if constants.HF_HUB_OFFLINE else "cannot be reached (HF_HUB_OFFLINE=1 skips it)"
         raise _nothing(ref, f"the hub {state} and its local cache has no such model") from None
     return _Place(ref, ref, offline=True)
 
@@ -232,9 +257,19 @@ def _cached(ref: str, revision: str | None) -> _Place:
 def _nothing(ref: str, hub: str) -> UnknownNameError:
     organisms = sorted(p.name for p in ORGANISMS.glob("*") if p.is_dir())
     known = f"; organisms in {ORGANISMS}: {', '.join(organisms)}" if organisms else ""
-    near = difflib.get_close_matches(ref, [embedded.NAME, *organisms], n=1)
+    near = difflib.get_close_matches(ref, [embedded.NAME, *organisms, *_at_hand()], n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     return UnknownNameError(
         f"unknown model {ref!r}: no folder {ref!r}, no folder {str(ORGANISMS / ref)!r}, and "
-        f"{hub}. Give a hub id, a model folder or {embedded.NAME!r}{known}.{guess}"
+        f"{hub}. Give a hub id, a model folder or {embedded.NAME!r}{known}; an organism of another "
+        f"--runs folder by its path, such as FOLDER/train/NAME.{guess}"
     )
+
+
+def _at_hand() -> list[str]:
+    """Return the model folders here and one below, and the models in the hub's local cache."""
+    files = [f for name in ("config.json", _ADAPTER) for f in Path().glob(f"*/{name}")]
+    files += [f for name in ("config.json", _ADAPTER) for f in Path().glob(f"*/*/{name}")]
+    kept = Path(constants.HF_HUB_CACHE).glob("models--*")
+    hub = [folder.name.removeprefix("models--").replace("--", "/") for folder in kept]
+    return sorted({str(file.parent) for file in files} | set(hub))

@@ -193,7 +193,9 @@ def study_row(path: Path) -> Row:
     lacking = sorted({"question", "value", "low", "high", "n", "interval"} - set(table.columns))
     if lacking:
         raise FormatError(f"{path / HEADLINE} lacks the column {lacking[0]!r}; run the study again")
-    table = table.assign(**{"stage": "", "planned": True, **table.to_dict("series")})
+    for name, value in (("stage", ""), ("planned", True)):
+        if name not in table.columns:  # of a run before these were written
+            table[name] = value
     for name in ("question", "model", "unit", "interval", "control", "stage"):
         table[name] = table[name].fillna("")
     files = ", ".join(sorted(entry.name for entry in path.iterdir()))
