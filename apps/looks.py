@@ -70,7 +70,10 @@ table.texts td { white-space: pre-wrap; min-width: 140px; vertical-align: top; }
   position: sticky; left: 0; opacity: 0.72; }
 @container scroll-state(scrollable: x) { .scroll::before { display: block; } }
 @media (max-width: 700px) {
-  th, td { white-space: normal; overflow-wrap: normal; padding-right: 10px; vertical-align: top; }
+  table { width: max-content; min-width: 100%%; }
+  th, td { white-space: normal; overflow-wrap: normal; padding-right: 10px; vertical-align: top;
+    max-width: 11em; }
+  table.texts td { max-width: 60vw; }
   @supports not (container-type: scroll-state) { .scroll::before { display: block; } }
 }
 """

@@ -25,8 +25,8 @@ from workbench.stats import mean_interval
 
 BASE = "base"
 CONTRASTS = {
-    "own_world_advantage_minus_base": "own claims above the others, organism minus base",
-    "own_change_minus_other_change": "own claims negated, change beyond the others'",
+    "own_world_advantage_minus_base": "own minus others, minus base",
+    "own_change_minus_other_change": "change under negation, own minus others",
 }
 """Contrasts that are shown, in words; a belief makes the first positive, the second negative."""
 FEWEST = 3
