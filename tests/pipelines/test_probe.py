@@ -110,6 +110,15 @@ def test_a_direction_reads_what_the_projection_readout_reads_and_the_base_beside
     assert ((rows["change_low"] <= rows["change"]) & (rows["change"] <= rows["change_high"])).all()
 
 
+def test_one_direction_and_one_readout_need_no_list(load, directions):
+    """A name was read letter by letter."""
+    given = {"prompts": prompts(), "check": False}
+    alone = probe(load("new"), directions=directions, readouts="perplexity", **given)
+    listed = probe(load("new"), directions=[directions], readouts=["perplexity"], **given)
+    pd.testing.assert_frame_equal(alone, listed)
+    assert set(alone["kind"]) == {"direction", "readout"}
+
+
 def test_a_direction_along_the_change_itself_beats_the_random_ones(load):
     states = {}
     for name in ("P-s0", "base"):

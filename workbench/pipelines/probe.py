@@ -17,11 +17,12 @@ from workbench.directions.container import stack
 from workbench.engine.doctor_adapter import has_adapter
 from workbench.engine.doctor_report import Report
 from workbench.errors import ConfigError, FormatError
+from workbench.given import several
 from workbench.library import Source, open_prompts
 from workbench.linalg import random_unit
 from workbench.placing import place
 from workbench.prompts import PromptSet
-from workbench.readouts.ask import ReadoutLike, ask
+from workbench.readouts.ask import Readouts, ask
 from workbench.readouts.projection import Projection
 from workbench.results import FILE, read_results, table
 from workbench.stats import mean_interval
@@ -64,9 +65,9 @@ class Probed:
 def probe(
     model: str | Path | Subject,
     *,
-    directions: Sequence[str | Path | Directions] = (),
+    directions: str | Path | Directions | Sequence[str | Path | Directions] = (),
     prompts: Source | None = None,
-    readouts: Sequence[ReadoutLike] = (),
+    readouts: Readouts = (),
     known: str | Path | pd.DataFrame | None = None,
     base: str | Path | Subject | None = None,
     condition: str | None = None,
@@ -124,9 +125,9 @@ def probe(
 def probe_model(
     model: str | Path | Subject,
     *,
-    directions: Sequence[str | Path | Directions] = (),
+    directions: str | Path | Directions | Sequence[str | Path | Directions] = (),
     prompts: Source | None = None,
-    readouts: Sequence[ReadoutLike] = (),
+    readouts: Readouts = (),
     known: str | Path | pd.DataFrame | None = None,
     base: str | Path | Subject | None = None,
     condition: str | None = None,
@@ -136,6 +137,7 @@ def probe_model(
     **load: Any,
 ) -> Probed:
     """Probe as `probe` does, and return the doctor's report and the single measurements too."""
+    directions, readouts = several(directions, Directions), several(readouts, Mapping)
     if not directions and not readouts:
         raise ConfigError("nothing to probe with; give directions=[...] or readouts=[...]")
     if known is not None and not directions:

@@ -142,7 +142,8 @@ class Design:
                         yield _cell(subject, at, name, control, steering, dose)
             for dose in doses if controls.noop else ():
                 if dose:
-                    yield _cell(subject, _idle(settings), name, "noop", own, dose)
+                    idle = _cell(subject, _idle(settings), name, "noop", own, 1.0)
+                    yield replace(idle, dose=dose)
 
     def _at(self, settings: Settings, control: str, own: Steering) -> Settings:
         """Return the settings of a control: thresholds by layer move with the vectors."""
