@@ -130,7 +130,7 @@ def test_every_figure_is_an_image_with_a_spoken_description(theme):
 def test_auc_shows_both_polarities_both_nulls_and_the_chosen_layer():
     labels = legend_labels(auc_by_layer(evidence()))
     assert labels == [
-        "affirmative",
+        "affirmed",
         "negated",
         "balanced",
         "null: shuffled",
@@ -242,7 +242,7 @@ def test_numbers_get_a_color_bar_and_words_a_legend_with_counts():
     by_number = scatter_map(table, "length")
     assert by_number.legend == []
     assert any(type(part).__name__ == "ColorBar" for part in by_number.below)
-    assert legend_labels(scatter_map(table, "polarity")) == ["affirmative (20)", "negated (20)"]
+    assert legend_labels(scatter_map(table, "polarity")) == ["affirmed (20)", "negated (20)"]
 
 
 def test_rare_categories_share_one_color_and_are_not_dropped():
@@ -262,7 +262,7 @@ def test_doses_that_fail_a_guard_are_drawn_hollow_and_counted():
         if "fill" in renderer.data_source.data
     ]
     assert [fill == LIGHT.surface for fill in fills[0]] == [False, False, True]
-    assert "hollow: 1 of 3 doses fail a guard" in notes(figure)
+    assert "hollow: 1 of 3 doses left out" in notes(figure)
     assert notes(dose_response(curve(), controls())) == []
 
 

@@ -103,7 +103,7 @@ def dose_response(
         add_note(figure, look, "no random-direction controls in this run", color=look.warning)
     failed = int((~_guarded(curve)).sum())
     if failed:
-        add_note(figure, look, f"hollow: {failed} of {len(curve)} doses fail a guard")
+        add_note(figure, look, f"hollow: {failed} of {len(curve)} doses left out")
     return figure
 
 

@@ -18,7 +18,7 @@ MOST_CATEGORIES = 8
 OTHER = "other values"
 MISSING = "no value"
 _WORDS = {
-    "polarity": {1: "affirmative", -1: "negated", 0: "balanced"},
+    "polarity": {1: "affirmed", -1: "negated", 0: "balanced"},
     "label": {1: "true (label 1)", 0: "false (label 0)"},
 }
 

@@ -20,7 +20,7 @@ from workbench.figures.theme import (
 )
 
 GATE = 0.9
-POLARITIES = {1: "affirmative", -1: "negated", 0: "balanced"}
+POLARITIES = {1: "affirmed", -1: "negated", 0: "balanced"}
 _NULLS = {
     "null_shuffled": ("shuffled", "dashed"),
     "null_random": ("random", "dotted"),
@@ -86,7 +86,7 @@ def reading_verdict(evidence: pd.DataFrame, gate: float = GATE) -> Verdict:
 
 
 def sides_at(evidence: pd.DataFrame, layer: int) -> list[dict[str, Any]]:
-    """Return the evidence rows of both polarities at a layer, affirmative first, as dicts."""
+    """Return the evidence rows of both polarities at a layer, affirmed first, as dicts."""
     rows = evidence[(evidence["layer"] == layer) & (evidence["polarity"] != 0)]
     rows = rows.assign(side=rows["polarity"].map(POLARITIES))
     found = rows.sort_values("polarity", ascending=False).to_dict("records")
