@@ -44,8 +44,7 @@ class Need(NamedTuple):
 
 
 MINUTES = "about {} minutes on two idle cores, downloads aside"
-FIVE, TEN = MINUTES.format(5), MINUTES.format(10)
-HOUR = "about an hour on two cores"
+FIVE, TEN, FIFTEEN = (MINUTES.format(n) for n in (5, 10, 15))
 NEEDS = {
     "map": Need(
         "activations of a prompt set", (DEMO, "workbench cache MODEL PROMPTS"), FIVE, "methods.md"
@@ -68,7 +67,7 @@ NEEDS = {
     ),
     "personas": Need("roles and the Assistant Axis", (PERSONAS,), TEN, "personas.md"),
     "emotions": Need(
-        "emotion vectors, and organisms along them", (EMOTION_STUDY,), HOUR, "emotions.md"
+        "emotion vectors, and organisms along them", (EMOTION_STUDY,), FIFTEEN, "emotions.md"
     ),
     "trust": Need("margins of trusting replies by dose and facet", (TRUST_STUDY,), TEN, "trust.md"),
 }
@@ -90,7 +89,7 @@ PARTS = {
     "profiles": Need(
         "where organisms lie along each emotion",
         (EMOTION_STUDY, "workbench profiles"),
-        HOUR,
+        FIFTEEN,
         "emotions.md",
     ),
 }
