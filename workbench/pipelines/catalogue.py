@@ -32,11 +32,6 @@ def kinds_of(root: Path) -> list[str]:
     return list(_kinds(root))
 
 
-def kinds_of(root: Path) -> list[str]:
-    """Return the kinds of things that can be listed."""
-    return list(_kinds(root))
-
-
 def rows_of(kind: str, root: Path) -> list[Row]:
     """Return one row for each thing of a kind.
 
