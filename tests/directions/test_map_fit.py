@@ -81,7 +81,9 @@ def test_a_target_differs_by_layer():
 
 
 def test_mistakes_are_named(acts):
-    with pytest.raises(ConfigError, match=r"'mass_mean' gives a direction, not a map; use .* wb\.fit"):
+    with pytest.raises(
+        ConfigError, match=r"'mass_mean' gives a direction, not a map; use .* wb\.fit"
+    ):
         fit_map(acts, method="mass_mean")
     with pytest.raises(ConfigError, match=r"'ridge_map' needs pairs; name its column"):
         fit_map(acts, method="ridge_map")
