@@ -86,7 +86,6 @@ FINITE = {
     "workbench/prompts.py": "text of a cell",
     "workbench/data/rows.py": "refuses what is not finite",
     "workbench/models/embedded.py": "texts",
-    "workbench/pipelines/catalogue.py": "settings as a run has them",
     "workbench/pipelines/report.py": "texts",
     "workbench/cli/say.py": "null, and text for what has no JSON form",
     "workbench/engine/doctor.py": "a key of texts, hashed",

@@ -66,4 +66,4 @@ def test_a_list_of_runs_says_why_each_is_not_done_and_how_to_go_on(tmp_path):
     assert notes["done"] == ""
     assert notes["failed"] == "ZeroDivisionError: by"
     assert notes["interrupted"] == "the same command goes on; kept: out.txt"
-    assert "run the command again" in notes["unreadable"]
+    assert "run.json cannot be read" in notes["unreadable"]

@@ -110,7 +110,7 @@ def test_two_seeds_of_one_organism_pass_no_band_that_knows_the_activations(space
     strict = table[table["null"].str.startswith("split-half") & (table["bank"] == "trait")]
     assert len(strict)
     assert not strict["beyond"].any()
-    with pytest.raises(ConfigError, match="both sides are the same at layer 0"):
+    with pytest.raises(MismatchError, match="alike on all 16 items at every layer"):
         compare(space, first=[one], second=[one])
 
 
